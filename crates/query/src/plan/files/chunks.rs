@@ -2,6 +2,9 @@
 
 use std::io::{self, Read};
 
+use datafusion::common::DataFusionError;
+use datafusion::execution::memory_pool::MemoryReservation;
+
 use super::records::{Dialect, LineEnd};
 
 /// Bytes that are read at once. A chunk ends with the last record that is complete.
@@ -15,6 +18,8 @@ pub(super) struct Chunk {
     pub first_line: u64,
     /// How the lines of the file end.
     pub line_end: LineEnd,
+    /// Memory of a chunk that is larger than others, because it has a long record. Released with the chunk.
+    _memory: Option<MemoryReservation>,
 }
 
 impl Chunk {
@@ -31,6 +36,8 @@ pub(super) const RECORD_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub(super) enum ChunkError {
     Read(io::Error),
+    /// A long record exceeds the memory that is left.
+    Memory(DataFusionError),
     /// A record exceeds the maximum.
     TooLong {
         bytes_max: usize,
@@ -53,19 +60,33 @@ pub(super) struct Chunks<R> {
     line_end: Option<LineEnd>,
     is_at_start: bool,
     is_at_end: bool,
+    /// Reservation for long records. `None` if they are outside of the memory limit.
+    memory: Option<MemoryReservation>,
 }
 
 impl<R: Read> Chunks<R> {
     pub fn new(source: R, dialect: Dialect, record_bytes_max: usize) -> Self {
-        let (rest, next_line, line_end) = (Vec::new(), 1, None);
-        Self { source, dialect, record_bytes_max, rest, next_line, line_end, is_at_start: true, is_at_end: false }
+        let (rest, next_line, line_end, memory) = (Vec::new(), 1, None, None);
+        let (is_at_start, is_at_end) = (true, false);
+        Self { source, dialect, record_bytes_max, rest, next_line, line_end, is_at_start, is_at_end, memory }
+    }
+
+    /// Reserves the memory of long records in the pool of `memory`.
+    pub fn with_memory(self, memory: MemoryReservation) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 
     fn next_chunk(&mut self) -> Result<Option<Chunk>, ChunkError> {
         let mut bytes = std::mem::take(&mut self.rest);
+        let memory = self.memory.as_ref().map(MemoryReservation::new_empty);
         while !self.is_at_end {
             // A record longer than a chunk is searched a second time only after as many bytes have been added.
             let wanted = CHUNK_BYTES.max(bytes.len()).min(self.record_bytes_max + 1 - bytes.len());
+            if let Some(memory) = &memory
+                && bytes.len() >= CHUNK_BYTES
+            {
+                memory.try_resize(bytes.len() + wanted).map_err(ChunkError::Memory)?;
+            }
             bytes.reserve_exact(wanted);
             let read = self.source.by_ref().take(wanted as u64).read_to_end(&mut bytes).map_err(ChunkError::Read)?;
             self.is_at_end = read < wanted;
@@ -91,7 +112,7 @@ impl<R: Read> Chunks<R> {
         }
         let (first_line, line_end) = (self.next_line, self.line_end.unwrap_or_default());
         self.next_line += line_end.count(&bytes);
-        Ok(Some(Chunk { bytes, first_line, line_end }))
+        Ok(Some(Chunk { bytes, first_line, line_end, _memory: memory }))
     }
 
     /// Error about the record that begins with some bytes.
@@ -116,6 +137,10 @@ impl<R: Read> Iterator for Chunks<R> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
+
     use super::*;
 
     const DIALECT: Dialect = Dialect { delimiter: b',', quote: b'"', escape: b'"', null: String::new() };
@@ -135,6 +160,23 @@ mod tests {
             joined.extend(chunk.bytes);
         }
         assert!(joined == text.as_bytes());
+    }
+
+    #[test]
+    fn long_records_are_within_the_memory_limit() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(4 * CHUNK_BYTES));
+        let read = |text: &str| -> Result<Vec<()>, ChunkError> {
+            let memory = MemoryConsumer::new("test").register(&pool);
+            Chunks::new(text.as_bytes(), DIALECT, RECORD_BYTES_MAX)
+                .with_memory(memory)
+                .map(|chunk| chunk.map(drop))
+                .collect()
+        };
+        let long = |bytes: usize| format!("1,\"{}\"\n", "x\n".repeat(bytes / 2));
+        assert!(read(&long(3 * CHUNK_BYTES)).is_ok());
+        assert_eq!(pool.reserved(), 0);
+        assert!(matches!(read(&long(5 * CHUNK_BYTES)), Err(ChunkError::Memory(_))));
+        assert!(read(&"1,x\n".repeat(3 * CHUNK_BYTES)).is_ok());
     }
 
     #[test]

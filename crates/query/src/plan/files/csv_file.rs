@@ -11,6 +11,7 @@ use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, Schem
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::streaming::PartitionStream;
@@ -150,11 +151,12 @@ impl CsvFile {
     async fn send_rows(
         self: Arc<Self>,
         sender: Sender<datafusion::common::Result<RecordBatch>>,
-        threads: usize,
-        batch_rows: usize,
+        memory: MemoryReservation,
+        (threads, batch_rows): (usize, usize),
     ) -> datafusion::common::Result<()> {
         let joined = |error| DataFusionError::ExecutionJoin(Box::new(error));
-        let mut source = Some(open_chunks(&self.path, &self.dialect, RECORD_BYTES_MAX).map_err(external)?);
+        let chunks = open_chunks(&self.path, &self.dialect, RECORD_BYTES_MAX).map_err(external)?;
+        let mut source = Some(chunks.with_memory(memory));
         let mut pending = VecDeque::with_capacity(threads);
         loop {
             while pending.len() < threads
@@ -190,7 +192,9 @@ impl PartitionStream for CsvFile {
         let config = context.session_config();
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);
         let sender = builder.tx();
-        builder.spawn(Arc::new(self.clone()).send_rows(sender, config.target_partitions(), config.batch_size()));
+        let memory = MemoryConsumer::new("CSV").register(context.memory_pool());
+        let sizes = (config.target_partitions(), config.batch_size());
+        builder.spawn(Arc::new(self.clone()).send_rows(sender, memory, sizes));
         builder.build()
     }
 }
@@ -205,6 +209,7 @@ fn open_chunks(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Resul
 
 fn chunk_error(path: &Path, error: ChunkError) -> QueryError {
     match error {
+        ChunkError::Memory(error) => error.into(),
         ChunkError::Read(error) => file_error(path, &ArrowError::IoError(error.to_string(), error)),
         ChunkError::TooLong { bytes_max, line, quote_line } => {
             let allowed = match bytes_max < RECORD_BYTES_MAX {
