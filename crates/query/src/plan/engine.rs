@@ -20,8 +20,8 @@ use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
     InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce,
-    NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown,
-    UnmergedInLists, WindowOrder,
+    NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations, SortKeys, Subqueries,
+    UnambiguousFilterPushdown, UnmergedInLists, WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -161,12 +161,14 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
 /// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs when scans read
 /// only the columns in use. Repeated orders are removed last. The rule that simplifies expressions is kept from merging
-/// `IN` lists, and the one that pushes filters down from moving conditions on groups.
+/// `IN` lists, the one that pushes filters down from moving conditions on groups, and the one that removes repeated
+/// expressions from dropping sort keys.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let wrapped = |rule: Arc<dyn OptimizerRule + Send + Sync>| -> Arc<dyn OptimizerRule + Send + Sync> {
         match rule.name() {
             "simplify_expressions" => Arc::new(UnmergedInLists(rule)),
             "push_down_filter" => Arc::new(GroupConditions(rule)),
+            "eliminate_duplicated_expr" => Arc::new(SortKeys(rule)),
             _ => rule,
         }
     };

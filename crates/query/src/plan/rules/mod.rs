@@ -28,6 +28,7 @@ mod repeated_order;
 mod sequence_calls;
 mod set_comparisons;
 mod set_operations;
+mod sort_keys;
 mod subqueries;
 mod window_order;
 
@@ -54,5 +55,6 @@ pub use repeated_order::RepeatedOrder;
 pub use sequence_calls::SequenceCalls;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
+pub use sort_keys::SortKeys;
 pub use subqueries::Subqueries;
 pub use window_order::WindowOrder;
