@@ -137,11 +137,12 @@ fn headings() -> Vec<String> {
     headings
 }
 
-/// Whether a statement begins with the words of a heading. `OR REPLACE` and `UNIQUE` may stand between them.
+/// Whether a statement begins with the words of a heading. Words such as `UNIQUE` may stand
+/// between them.
 fn has_heading(headings: &[String], statement: &str) -> bool {
     let text = statement.to_uppercase().replace(['(', ';'], " ");
     let mut words: Vec<&str> = text.split_whitespace().take(8).collect();
-    words.retain(|word| !["OR", "REPLACE", "UNIQUE"].contains(word));
+    words.retain(|word| !["OR", "REPLACE", "UNIQUE", "LOCAL", "GLOBAL", "TEMP", "TEMPORARY"].contains(word));
     headings.iter().any(|heading| heading.split(' ').enumerate().all(|(at, word)| words.get(at) == Some(&word)))
 }
 

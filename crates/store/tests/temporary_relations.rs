@@ -8,6 +8,9 @@ use taut_store::disk::MemoryDisk;
 use taut_store::{Catalog, CatalogEdit, CommitError, OpenOptions, Store, Synchronous, TableId, View};
 use taut_types::{Column, LogicalType, Schema, TEMPORARY_SCHEMA, TableDesign};
 
+/// A change of the catalog.
+type Edit<'a> = &'a dyn Fn(&mut CatalogEdit) -> Result<(), CommitError>;
+
 fn create(edit: &mut CatalogEdit, name: &str) -> Result<TableId, CommitError> {
     let schema = Schema::new(vec![Column::new("a", LogicalType::Integer, true)]).unwrap();
     edit.create_table(name, schema, TableDesign::default())
@@ -56,7 +59,7 @@ fn permanent_and_temporary_relations_stay_apart() {
     let database = Store::in_memory().unwrap();
     let session = database.for_session(Arc::new(MemoryDisk::new()));
     let (p, t) = session.commit(|edit| Ok::<_, CommitError>((create(edit, "p")?, create(edit, "pg_temp.t")?))).unwrap();
-    let refused: [&dyn Fn(&mut CatalogEdit) -> Result<(), CommitError>; 6] = [
+    let refused: [Edit<'_>; 6] = [
         &|edit| edit.rename_table(p, "pg_temp.p"),
         &|edit| edit.rename_table(t, "t"),
         &|edit| edit.create_view(view("v", "pg_temp.t"), false),
