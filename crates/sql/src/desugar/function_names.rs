@@ -6,8 +6,10 @@
 //! argument is not visible, so the canonical name of the function can replace the alias there.
 
 use datafusion_sql::sqlparser::ast::{
-    DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
 };
+
+use crate::identifiers::FOUND_RELATION;
 
 /// Aliases and canonical names of functions that are often nested.
 const NAMES: [(&str, &str); 2] = [("ifnull", "nvl"), ("pow", "power")];
@@ -28,8 +30,19 @@ pub(super) fn name_sequence(function: &mut Function) {
     let FunctionArguments::List(arguments) = &mut function.args else { return };
     if ["nextval", "currval", "setval"].iter().any(|known| name.value.eq_ignore_ascii_case(known))
         && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))) = arguments.args.first_mut()
-        && let Expr::Cast { expr, data_type: DataType::Regclass, .. } = argument
+        && let Some(name) = checked_name(argument)
     {
-        *argument = expr.as_ref().clone();
+        *argument = name.clone();
+    }
+}
+
+/// The name in a cast to regclass, which has become a check that the relation exists: see `system_catalogs.rs`.
+fn checked_name(expression: &Expr) -> Option<&Expr> {
+    let Expr::Function(function) = expression else { return None };
+    let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
+    let FunctionArguments::List(arguments) = &function.args else { return None };
+    match arguments.args.as_slice() {
+        [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] if name.value == FOUND_RELATION => Some(argument),
+        _ => None,
     }
 }
