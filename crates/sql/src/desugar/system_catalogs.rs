@@ -58,7 +58,7 @@ pub(super) fn rewrite_cast(expression: &mut Expr) {
 /// The oid of the relation that a text names, or the name of the relation with an oid.
 fn relation_of(value: &Expr) -> Expr {
     let Some(name) = text_of(value) else {
-        return template(NAME_OF_OID, &[value.clone()]);
+        return template(NAME_OF_OID, std::slice::from_ref(value));
     };
     let oid = template(OID_OF_NAME, &[normalized_name(&name)]);
     syntax::call(FOUND_RELATION, vec![oid, Expr::value(Value::SingleQuotedString(name))])
