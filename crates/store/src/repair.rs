@@ -198,7 +198,7 @@ pub struct DamagedBlock {
 
 impl Display for DamagedBlock {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "no row of {} is lost: {}", self.path.display(), self.error)
+        write!(formatter, "no row of {} is lost; {}", self.path.display(), self.error)
     }
 }
 
