@@ -4,7 +4,7 @@ use datafusion_sql::sqlparser::ast::{
     Delete as Ast, Expr, FromTable, OrderBy, OrderByExpr, OrderByKind, SelectItem, TableWithJoins,
 };
 
-use super::qualify::{qualify_columns, refers_to};
+use super::qualify::qualify_columns;
 use super::target::Target;
 use super::update::{reject_limit, with_limit};
 use super::{HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
@@ -32,8 +32,7 @@ pub(super) fn split(delete: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
     };
     let target = Target::single_table("DELETE", table, "DELETE FROM t USING")?;
     let using = delete.using.unwrap_or_default();
-    let selects = |name: &str| refers_to(&delete.selection, name) || refers_to(&using, name);
-    target.check_joined(&using, &[&selects])?;
+    target.check_names(&using)?;
     reject_limit("DELETE with USING", delete.limit.is_some() && !using.is_empty())?;
     let parts = Delete { using, selection: delete.selection, order_by: delete.order_by, limit: delete.limit };
     Ok((target, Parts::Delete(parts), delete.returning))

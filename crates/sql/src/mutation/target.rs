@@ -192,31 +192,13 @@ impl Target {
         columns.iter().position(is_named).ok_or_else(|| not_found(last))
     }
 
-    /// Whether a relation has the name of the target, and one of them is named with its schema. They may be different
-    /// tables, which is known when the statement is planned.
-    fn is_namesake(&self, factor: &TableFactor) -> bool {
-        let has_schema = |name: &ObjectName| name.0.len() > 1 || self.table.schema().is_some();
-        matches!(factor, TableFactor::Table { name, alias: None, .. } if has_schema(name))
-            && relation_name(factor).is_some_and(|name| name == self.alias)
-    }
-
-    /// Returns an error if a relation has the same name as the target, and both have no schema. If one has a schema,
-    /// the name alone is ambiguous: then returns an error if `clauses` refer to columns by it.
-    pub fn check_joined(&self, relations: &[TableWithJoins], clauses: &[&dyn Fn(&str) -> bool]) -> Result<()> {
-        let joined = |from: &TableWithJoins| from.joins.iter().any(|join| self.is_namesake(&join.relation));
-        let has_namesake = relations.iter().any(|from| self.is_namesake(&from.relation) || joined(from));
-        match has_namesake && clauses.iter().any(|refers_to| refers_to(&self.alias)) {
-            true => Err(SqlError::AmbiguousTable { name: self.alias.clone() }),
-            false => self.check_names(relations),
-        }
-    }
-
-    /// Returns an error if a relation is named as the target is.
-    fn check_names<'a>(&self, relations: impl IntoIterator<Item = &'a TableWithJoins>) -> Result<()> {
+    /// Returns an error if a relation has the same name as the target.
+    pub fn check_names<'a>(&self, relations: impl IntoIterator<Item = &'a TableWithJoins>) -> Result<()> {
         for relation in relations {
-            let joined = relation.joins.iter().map(|join| &join.relation);
-            let factors = std::iter::once(&relation.relation).chain(joined);
-            factors.filter(|factor| !self.is_namesake(factor)).try_for_each(|factor| self.check_name(factor))?;
+            self.check_name(&relation.relation)?;
+            for join in &relation.joins {
+                self.check_name(&join.relation)?;
+            }
         }
         Ok(())
     }

@@ -5,7 +5,6 @@ use datafusion_sql::sqlparser::ast::{
 };
 
 use super::assign::assigned_values;
-use super::qualify::refers_to;
 use super::target::Target;
 use super::{HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
 use crate::error::{Result, SqlError};
@@ -36,9 +35,7 @@ pub(super) fn split(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
         Some(UpdateTableFromKind::AfterSet(from)) => from,
         _ => Vec::new(),
     };
-    let assigns = |name: &str| refers_to(&update.assignments, name);
-    let selects = |name: &str| refers_to(&update.selection, name) || refers_to(&from, name);
-    target.check_joined(&from, &[&assigns, &selects])?;
+    target.check_names(&from)?;
     reject_limit("UPDATE with FROM", update.limit.is_some() && !from.is_empty())?;
     let parts = Update { assignments: update.assignments, from, selection: update.selection, limit: update.limit };
     Ok((target, Parts::Update(parts), update.returning))
