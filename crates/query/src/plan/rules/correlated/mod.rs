@@ -169,13 +169,29 @@ pub(super) fn is_predicate_for_engine(subquery: &Subquery, schema: &DFSchema) ->
     outer.is_empty() || (has_only_filters(plan, &|_| true) && are_resolved(&outer, schema, plan))
 }
 
-/// Whether the engine resolves the outer columns of a subquery: the query around it has them, and the subquery has no
-/// column of the same name.
+/// Whether the engine resolves the columns of a subquery: the query around it has the outer columns, the subquery has
+/// no column of the same name, and the columns of the subquery have different names.
 fn are_resolved(outer: &BTreeSet<Column>, schema: &DFSchema, subquery: &LogicalPlan) -> bool {
     fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
         plan.schema().has_column(column) || plan.inputs().iter().any(|input| exposes(input, column))
     }
-    outer.iter().all(|column| schema.has_column(column) && !exposes(subquery, column))
+    outer.iter().all(|column| schema.has_column(column) && !exposes(subquery, column)) && has_distinct_names(subquery)
+}
+
+/// Whether the columns that a subquery returns, or compares with outer columns, have different names. The engine joins
+/// by these columns under one alias for the whole subquery, so it would take `q.id` for `p.id`.
+fn has_distinct_names(subquery: &LogicalPlan) -> bool {
+    let mut joined: BTreeSet<Column> = subquery.schema().columns().into_iter().collect();
+    let collected = subquery.apply(|node| {
+        node.apply_expressions(|expression| {
+            for part in split_conjunction(expression).into_iter().filter(|part| has_outer(part)) {
+                joined.extend(part.column_refs().into_iter().cloned());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+    });
+    let names: BTreeSet<&str> = joined.iter().map(|column| column.name.as_str()).collect();
+    collected.is_ok() && names.len() == joined.len()
 }
 
 /// Whether the engine joins a scalar subquery: an aggregate without groups over filters that compare outer columns by
