@@ -144,7 +144,7 @@ const OTHERS: [(u64, &str, &str, &str); 31] = [
         SCHEMAS,
         "SELECT string_agg(schema_name, ' ' ORDER BY schema_name) FROM information_schema.schemata",
         "",
-        "empty_schema information_schema public shop taut",
+        "empty_schema information_schema pg_catalog public shop taut",
     ),
     (
         INDEX_COLUMNS,
