@@ -66,6 +66,9 @@ pub struct Store {
     pub(crate) inner: Arc<Inner>,
     /// The temporary relations that this handle sees, if it is that of a session.
     temporary: Option<Arc<Temporary>>,
+    /// The handle from which that of a session was made: a weak reference to it finds the database as long as rows of a
+    /// session are being read.
+    _parent: Option<Arc<Store>>,
 }
 
 #[derive(Debug)]
@@ -181,16 +184,16 @@ impl Store {
             is_read_only: options.inspect || options.read_only,
             read_position: Mutex::new(position),
         };
-        Ok(Self { inner: Arc::new(inner), temporary: None })
+        Ok(Self { inner: Arc::new(inner), temporary: None, _parent: None })
     }
 
     /// A handle of the same database for one session, which can have temporary relations. They are in schema
     /// [`TEMPORARY_SCHEMA`](taut_types::TEMPORARY_SCHEMA), and their blocks on `disk`. Clones of the handle share them;
     /// they are gone when the last clone, its snapshots and its transactions are dropped.
     #[must_use]
-    pub fn for_session(&self, disk: Arc<dyn Disk>) -> Self {
-        let temporary = Temporary::new(disk, Arc::clone(&self.inner.directory.cache));
-        Self { inner: Arc::clone(&self.inner), temporary: Some(Arc::new(temporary)) }
+    pub fn for_session(self: &Arc<Self>, disk: Arc<dyn Disk>) -> Self {
+        let temporary = Arc::new(Temporary::new(disk, Arc::clone(&self.inner.directory.cache)));
+        Self { inner: Arc::clone(&self.inner), temporary: Some(temporary), _parent: Some(Arc::clone(self)) }
     }
 
     /// Path of the database, for messages.

@@ -29,7 +29,7 @@ fn names(catalog: &Catalog) -> Vec<&str> {
 fn only_the_session_sees_its_temporary_relations_and_the_database_stores_none() {
     let disk = Arc::new(MemoryDisk::new());
     let open = || Store::open_on(Arc::clone(&disk) as _, OpenOptions { create: true, ..OpenOptions::default() });
-    let database = open().unwrap();
+    let database = Arc::new(open().unwrap());
     let (one, two) = (database.for_session(Arc::new(MemoryDisk::new())), database.for_session(disk.clone()));
     let before = database.snapshot().version();
     let own = one.commit(|edit| create(edit, "pg_temp.t")).unwrap();
@@ -49,14 +49,14 @@ fn only_the_session_sees_its_temporary_relations_and_the_database_stores_none() 
     one.commit(|edit| edit.create_view(view("pg_temp.v", "p"), false)).unwrap();
     one.checkpoint().unwrap();
     drop((one, two, transaction, database));
-    let database = open().unwrap();
+    let database = Arc::new(open().unwrap());
     let snapshot = database.snapshot();
     assert_eq!((names(&snapshot), snapshot.views().count(), snapshot.schemas().count()), (vec!["p"], 0, 1));
 }
 
 #[test]
 fn permanent_and_temporary_relations_stay_apart() {
-    let database = Store::in_memory().unwrap();
+    let database = Arc::new(Store::in_memory().unwrap());
     let session = database.for_session(Arc::new(MemoryDisk::new()));
     let (p, t) = session.commit(|edit| Ok::<_, CommitError>((create(edit, "p")?, create(edit, "pg_temp.t")?))).unwrap();
     let refused: [Edit<'_>; 6] = [
@@ -78,7 +78,7 @@ fn permanent_and_temporary_relations_stay_apart() {
 
 #[test]
 fn each_pair_of_definitions_has_an_id() {
-    let database = Store::in_memory().unwrap();
+    let database = Arc::new(Store::in_memory().unwrap());
     let session = database.for_session(Arc::new(MemoryDisk::new()));
     let mut ids = vec![session.snapshot().definitions_id()];
     let mut add = |id: u64| {
