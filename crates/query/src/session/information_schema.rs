@@ -460,7 +460,7 @@ fn key_columns(table: &Table, catalog: &Catalog) -> Vec<Row> {
 }
 
 /// The key on some columns, in any order.
-fn referenced_key<'a>(constraints: &'a Constraints, columns: &[ColumnIndex]) -> Option<&'a taut_store::UniqueKey> {
+pub fn referenced_key<'a>(constraints: &'a Constraints, columns: &[ColumnIndex]) -> Option<&'a taut_store::UniqueKey> {
     let mut keys = constraints.keys.iter();
     keys.find(|key| key.columns.len() == columns.len() && key.columns.iter().all(|column| columns.contains(column)))
 }

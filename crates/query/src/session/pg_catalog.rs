@@ -50,7 +50,7 @@ pub struct SystemCatalog {
 
 impl SystemCatalog {
     /// All system catalogs.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 28] = [
         relations::PG_CLASS,
         relations::PG_ATTRIBUTE,
         relations::PG_ATTRDEF,
@@ -75,7 +75,6 @@ impl SystemCatalog {
         server::PG_ENUM,
         server::PG_EXTENSION,
         server::PG_INHERITS,
-        server::PG_PROC,
         server::PG_TRIGGER,
         functions::DEFINITIONS,
         functions::NAMES,

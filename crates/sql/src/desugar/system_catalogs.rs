@@ -82,7 +82,7 @@ pub(super) fn rewrite_call(expression: &mut Expr) {
     }
 }
 
-/// An expression with arguments in the place of `$1`, `$2` and so on.
+/// Parses a template, and replaces `$1` and `$2` by the arguments.
 fn template(sql: &str, arguments: &[Expr]) -> Expr {
     match parse_expression(sql) {
         Ok(parsed) => Expr::Nested(Box::new(with_arguments(&parsed, arguments))),
@@ -110,5 +110,24 @@ fn text_of(expression: &Expr) -> Option<String> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_valid_and_names_are_normalized() {
+        for sql in [OID_OF_NAME, NAME_OF_OID] {
+            assert!(parse_expression(sql).is_ok(), "{sql}");
+        }
+        let mut cast = parse_expression("'S.\"T\"'::regclass").unwrap();
+        rewrite_cast(&mut cast);
+        assert!(cast.to_string().contains("= ('s.\"T\"')"), "{cast}");
+        let mut cast = parse_expression("x::pg_catalog.regclass").unwrap();
+        rewrite_cast(&mut cast);
+        assert!(cast.to_string().contains("\"taut object\" = (x)"), "{cast}");
     }
 }

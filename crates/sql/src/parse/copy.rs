@@ -55,7 +55,7 @@ impl FileFormat {
             Some("json" | "ndjson" | "jsonl") => Ok(Self::Json),
             _ => Err(SqlError::unsupported(
                 format!("the format of {}", path.display()),
-                "name it as parquet, csv or json where the file's ending does not tell it",
+                "use FORMAT parquet, csv or json, or a file with such an extension",
             )),
         }
     }

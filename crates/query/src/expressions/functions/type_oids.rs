@@ -28,7 +28,7 @@ pub struct TypeOid {
     pub bytes: i16,
     /// PostgreSQL's code of the category: `N` for numbers, `S` for text, and so on.
     pub category: &'static str,
-    /// Oid of the type of arrays of it; 0 if there is none.
+    /// Oid of its array type; 0 if it has none.
     pub array: i64,
 }
 
@@ -66,12 +66,12 @@ pub const TYPES: [TypeOid; 17] = [
     of(1700, "numeric", "numeric", -1, "N", 1231),
 ];
 
-/// The type with a name in `pg_type`; `unknown` if there is none.
+/// Looks up a type by its name in `pg_type`. Returns `unknown` if no type has the name.
 pub fn type_oid(name: &str) -> TypeOid {
     TYPES.into_iter().find(|known| known.name == name).unwrap_or(UNKNOWN)
 }
 
-/// Names of types in SQL, from their oids and modifiers. Null if the oid is null; a null modifier is none.
+/// Returns the SQL name of each type. A null oid gives null, and a null modifier counts as no modifier.
 fn format_types(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (oids, modifiers) = (arguments[0].as_primitive::<Int64Type>(), arguments[1].as_primitive::<Int64Type>());
     let name = |row: usize| {

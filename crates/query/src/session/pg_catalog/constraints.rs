@@ -1,11 +1,12 @@
 //! `pg_constraint`: keys, foreign keys and checks.
 
-use taut_store::{Constraints, ReferentialAction, Table};
+use datafusion::common::ScalarValue;
+use taut_store::{ReferentialAction, Table};
 use taut_types::ColumnIndex;
 
 use super::objects::{Objects, column_number};
 use super::{CatalogRow, CatalogType, SystemCatalog, flag, integer, oid, optional_text, smalls, text};
-use datafusion::common::ScalarValue;
+use crate::session::information_schema::referenced_key;
 
 pub const PG_CONSTRAINT: SystemCatalog = SystemCatalog {
     name: "pg_constraint",
@@ -62,7 +63,7 @@ fn rows(objects: &Objects<'_>, table_oid: i64, table: &Table) -> Vec<CatalogRow>
         let parent = objects.catalog.table_of(key.table);
         let references = parent.map(|parent| {
             let index = referenced_key(&parent.constraints, &key.referenced);
-            let index = index.map_or(0, |name| objects.index_oid(parent, name));
+            let index = index.map_or(0, |key| objects.index_oid(parent, &key.name));
             (objects.relation_oid(&parent.name), numbers(parent, &key.referenced), index)
         });
         Constraint {
@@ -122,13 +123,4 @@ fn rows(objects: &Objects<'_>, table_oid: i64, table: &Table) -> Vec<CatalogRow>
 fn numbers(table: &Table, columns: &[ColumnIndex]) -> ScalarValue {
     let numbers: Vec<i16> = columns.iter().map(|column| column_number(table, *column)).collect();
     smalls(&numbers)
-}
-
-/// Name of the key on some columns, in any order.
-fn referenced_key<'a>(constraints: &'a Constraints, columns: &[ColumnIndex]) -> Option<&'a str> {
-    let mut keys = constraints.keys.iter();
-    let is_on = |key: &&taut_store::UniqueKey| {
-        key.columns.len() == columns.len() && key.columns.iter().all(|column| columns.contains(column))
-    };
-    keys.find(is_on).map(|key| key.name.as_str())
 }

@@ -179,19 +179,6 @@ pub const PG_INHERITS: SystemCatalog = SystemCatalog {
     rows: NO_ROWS,
 };
 
-pub const PG_PROC: SystemCatalog = SystemCatalog {
-    name: "pg_proc",
-    columns: &[
-        ("oid", CatalogType::BigInt),
-        ("proname", CatalogType::Text),
-        ("pronamespace", CatalogType::BigInt),
-        ("proowner", CatalogType::BigInt),
-        ("prokind", CatalogType::Text),
-        ("prorettype", CatalogType::BigInt),
-    ],
-    rows: NO_ROWS,
-};
-
 pub const PG_TRIGGER: SystemCatalog = SystemCatalog {
     name: "pg_trigger",
     columns: &[
