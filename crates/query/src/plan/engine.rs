@@ -16,12 +16,13 @@ use taut_sql::{CATALOG, UNQUALIFIED};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
 use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
+use crate::plan::derived_keys::DerivedKeys;
 use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
-    self, AggregateInScan, AggregateOrder, ConditionColumns, CorrelatedSubqueries, GroupConditions, GroupingSets,
-    InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce,
-    NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations, SortKeys, Subqueries,
-    UnambiguousFilterPushdown, UnmergedInLists, WindowOrder,
+    self, AggregateInScan, AggregateOrder, ConditionColumns, CorrectDependencies, CorrelatedSubqueries,
+    GroupConditions, GroupingSets, InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions,
+    MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations,
+    Subqueries, UnambiguousFilterPushdown, UnmergedInLists, WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -128,6 +129,7 @@ impl Engine {
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
             .with_query_planner(Arc::new(MaterializingPlanner))
+            .with_relation_planners(vec![Arc::new(DerivedKeys)])
             .with_analyzer_rules(rules::analyzer_rules(analyzer_rules()))
             .with_optimizer_rules(rules::optimizer_rules(optimizer_rules()))
             .with_physical_optimizer_rules(rules::physical_rules(physical_rules()))
@@ -161,14 +163,16 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
 /// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs when scans read
 /// only the columns in use. Repeated orders are removed last. The rule that simplifies expressions is kept from merging
-/// `IN` lists, the one that pushes filters down from moving conditions on groups, and the one that removes repeated
-/// expressions from dropping sort keys.
+/// `IN` lists, the one that pushes filters down from moving conditions on groups, and those that use functional
+/// dependencies from using wrong ones.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let wrapped = |rule: Arc<dyn OptimizerRule + Send + Sync>| -> Arc<dyn OptimizerRule + Send + Sync> {
         match rule.name() {
             "simplify_expressions" => Arc::new(UnmergedInLists(rule)),
             "push_down_filter" => Arc::new(GroupConditions(rule)),
-            "eliminate_duplicated_expr" => Arc::new(SortKeys(rule)),
+            "eliminate_duplicated_expr" | "eliminate_join" | "optimize_projections" | "replace_distinct_aggregate" => {
+                Arc::new(CorrectDependencies(rule))
+            }
             _ => rule,
         }
     };

@@ -4,6 +4,7 @@
 pub mod assignment_cast;
 pub mod cache;
 pub mod copied_columns;
+mod derived_keys;
 pub mod engine;
 pub mod files;
 pub mod insert_columns;
