@@ -1,12 +1,13 @@
-"""Random statements on Taut, DuckDB and PostgreSQL: expressions, joins, subqueries, windows and set operations.
+"""Random statements on Taut, DuckDB and PostgreSQL: expressions, joins, subqueries, windows, set operations, changes.
 
     make test-statements STATEMENTS=10000 SEED=1
 
-Needs the Python package and the programs of a PostgreSQL server. A case is three small tables of random rows and a
-number of statements on them. A statement fails if Taut's outcome, rows or an error, is neither that of DuckDB nor that
-of PostgreSQL. It is printed with the seed of its case; `--seed S --cases 1` repeats the case. Numbers are equal if they
-differ by less than a ten-millionth of their value, because the engines give decimals different scales. Errors that say
-what is not supported are counted apart.
+Needs the Python package and the programs of a PostgreSQL server. A case is a few small tables of random rows, some
+with keys, a time zone, and a number of statements. An `UPDATE`, `DELETE` or `INSERT` is followed by the rows of its
+table, and rolled back. A statement fails if Taut's outcome, rows or an error, is neither that of DuckDB nor that of
+PostgreSQL. It is printed with the seed of its case; `--seed S --cases 1` repeats the case. Numbers are equal if they
+differ by less than a ten-millionth of their value, because the engines give decimals different scales. Errors that
+say what is not supported are counted apart.
 
 Literals are cast, because a literal without a cast is an integer in PostgreSQL and a bigint in Taut.
 """
@@ -27,13 +28,16 @@ import taut
 from slt_on_postgres import Server
 
 STATEMENTS_PER_CASE = 50
-TABLES = ("t", "u", "v")
-COLUMNS = [("k", "int"), ("i", "int"), ("b", "bigint"), ("n", "decimal"), ("f", "double"), ("s", "text"), ("d", "date"), ("ts", "timestamp"), ("p", "boolean")]
-SQL = {"int": "int", "bigint": "bigint", "decimal": "decimal(10,2)", "double": "double precision", "text": "varchar", "date": "date", "timestamp": "timestamp", "boolean": "boolean"}
+# The constraints of column k of each table.
+TABLES = {"t": "", "u": "", "v": "", "w": "PRIMARY KEY", "x": "UNIQUE", "y": "REFERENCES w (k)"}
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
+COLUMNS = [("k", "int"), ("i", "int"), ("b", "bigint"), ("n", "decimal"), ("f", "double"), ("s", "text"), ("d", "date"), ("ts", "timestamp"), ("tz", "instant"), ("p", "boolean")]
+SQL = {"int": "int", "bigint": "bigint", "decimal": "decimal(10,2)", "double": "double precision", "text": "varchar", "date": "date", "timestamp": "timestamp", "instant": "timestamp with time zone", "boolean": "boolean"}
 NUMBERS = ("int", "bigint", "decimal", "double")
 WORDS = ["", "a", "ab", "Abc", "x y", "10", "%", "zebra", "é"]
 DAYS = ["2024-01-31", "2024-02-29", "1999-12-31", "2000-01-01", "2024-03-31"]
 MOMENTS = ["2024-01-31 10:00:00", "2024-02-29 23:59:59.5", "1999-12-31 00:00:00", "2024-03-31 02:30:00"]
+INSTANTS = ["2024-01-31 10:00:00+00", "2024-03-31 00:59:59+00", "2024-03-31 02:30:00+02", "1999-12-31 23:30:00-05", "2024-10-27 00:30:00+00"]
 INTERVALS = ["1 day", "1 month", "2 hours", "-3 days", "1 month 2 days", "90 minutes"]
 GREATEST = {"int": 2147483647, "bigint": 9223372036854775807}
 
@@ -55,6 +59,8 @@ def value(kind, rng):
         return f"date '{rng.choice(DAYS)}'"
     if kind == "timestamp":
         return f"timestamp '{rng.choice(MOMENTS)}'"
+    if kind == "instant":
+        return f"cast('{rng.choice(INSTANTS)}' as timestamp with time zone)"
     return rng.choice(["true", "false"])
 
 
@@ -177,6 +183,17 @@ class Generator:
             lambda: f"date_trunc('{rng.choice(['year', 'month', 'week', 'day', 'hour'])}', {part('timestamp')})",
             lambda: f"cast({part('date')} as timestamp)",
             lambda: f"({part('date')} + interval '{rng.choice(INTERVALS)}')",
+            lambda: f"({part('instant')} at time zone '{rng.choice(ZONES)}')",
+            lambda: f"cast({part('instant')} as timestamp)",
+        ])()
+
+    def instant_expression(self, part):
+        rng = self.rng
+        return rng.choice([
+            lambda: f"({part('instant')} {rng.choice('+-')} interval '{rng.choice(INTERVALS)}')",
+            lambda: f"date_trunc('{rng.choice(['year', 'month', 'week', 'day', 'hour'])}', {part('instant')})",
+            lambda: f"({part('timestamp')} at time zone '{rng.choice(ZONES)}')",
+            lambda: f"cast({part(rng.choice(['date', 'timestamp']))} as timestamp with time zone)",
         ])()
 
     def boolean_expression(self, part):
@@ -227,7 +244,7 @@ class Generator:
         rng, alias = self.rng, self.alias()
         scope = Scope(columns_of(alias), outer)
         where = f" where {self.expression('boolean', scope, 1)}" if rng.random() < 0.8 else ""
-        table = rng.choice(TABLES)
+        table = rng.choice(list(TABLES))
         form = rng.random()
         if form < 0.6:
             return f"select {self.expression(kind, scope, 1)} from {table} {alias}{where}"
@@ -240,7 +257,7 @@ class Generator:
         rng, alias = self.rng, self.alias()
         scope = Scope(columns_of(alias), outer)
         where = f" where {self.expression('boolean', scope, 1)}" if rng.random() < 0.9 else ""
-        table = rng.choice(TABLES)
+        table = rng.choice(list(TABLES))
         if kind in ("int", "bigint") and rng.random() < 0.4:
             return f"(select cast(count(*) as {SQL[kind]}) from {table} {alias}{where})"
         if kind != "boolean" and rng.random() < 0.6:
@@ -254,9 +271,9 @@ class Generator:
         first, second = self.alias(), self.alias()
         form = rng.random()
         if form < 0.4:
-            return f"{rng.choice(TABLES)} {first}", columns_of(first)
+            return f"{rng.choice(list(TABLES))} {first}", columns_of(first)
         both = columns_of(first) + columns_of(second)
-        tables = rng.choice(TABLES), rng.choice(TABLES)
+        tables = rng.choice(list(TABLES)), rng.choice(list(TABLES))
         kind = rng.choice(["join", "left join", "right join", "full join"])
         if form < 0.65:
             condition = f"{first}.{rng.choice('ki')} = {second}.{rng.choice('ki')}"
@@ -272,7 +289,9 @@ class Generator:
             lateral = f"(select z.* from {tables[1]} z where {where} order by {order} limit 2)"
             join = rng.choice([f"cross join lateral {lateral} {second}", f"left join lateral {lateral} {second} on true"])
             return f"{tables[0]} {first} {join}", both
-        if form < 0.93:
+        if form < 0.92:
+            return f"({self.repeated_keys(tables)}) {first}", columns_of(first)
+        if form < 0.96:
             inner = self.alias()
             columns = [(name, kind) for name, kind in COLUMNS]
             listed = ", ".join(f"{self.expression(kind, Scope(columns_of(inner)), 1)} as {name}" for name, kind in columns)
@@ -280,18 +299,56 @@ class Generator:
             return f"(select {distinct}{listed} from {tables[0]} {inner}) {first}", columns_of(first)
         return f"{tables[0]} {first} cross join {tables[1]} {second}", both
 
+    def repeated_keys(self, tables):
+        """Draws a query of all columns that repeats keys: a join, its groups or distinct rows, or an unnest."""
+        rng, one, two = self.rng, self.alias(), self.alias()
+        kind = rng.choice(["join", "left join", "right join", "full join"])
+        joined = f"{tables[0]} {one} {kind} {tables[1]} {two} on {one}.{rng.choice('ki')} = {two}.{rng.choice('ki')}"
+        sides = {name: rng.choice([one, two]) for name, _ in COLUMNS}
+        form = rng.random()
+        if form < 0.25:
+            listed = ", ".join(f"{one}.{name}" for name, _ in COLUMNS)
+            return f"select {listed} from {tables[0]} {one} cross join lateral unnest(array[1, 2]) as {two}(e)"
+        if form < 0.5:
+            listed = ", ".join(f"{sides[name]}.{name}" for name, _ in COLUMNS)
+            return f"select {rng.choice(['', 'distinct '])}{listed} from {joined}"
+        keys = ["k", "i"] + [name for name, _ in COLUMNS[2:] if rng.random() < 0.2]
+        calls = [f"{sides[name]}.{name}" if name in keys else f"{'bool_and' if kind == 'boolean' else 'max'}({sides[name]}.{name}) as {name}" for name, kind in COLUMNS]
+        return f"select {', '.join(calls)} from {joined} group by {', '.join(f'{sides[name]}.{name}' for name in keys)}"
+
+    def change(self):
+        """Draws an UPDATE, DELETE or INSERT, and the query of its table's rows."""
+        rng, table = self.rng, self.rng.choice(list(TABLES))
+        scope = Scope(columns_of(table))
+        where = f" where {self.predicate(scope)}" if rng.random() < 0.8 else ""
+        form = rng.random()
+        if form < 0.2:
+            sql = f"delete from {table}{where}"
+        elif form < 0.4:
+            sql = f"insert into {table} {self.select([kind for _, kind in COLUMNS])}"
+        else:
+            # PostgreSQL checks keys after each row, Taut after the statement.
+            changed = rng.sample(COLUMNS[1:], rng.randint(1, 3))
+            listed = ", ".join(f"{name} = {self.expression(kind, scope)}" for name, kind in changed)
+            sql = f"update {table} set {listed}{where}"
+        return sql, f"select * from {table}"
+
     def statement(self):
         """Draws a statement. Its rows are compared as a multiset."""
         rng = self.rng
         form = rng.random()
-        if form < 0.15:
+        if form < 0.05:
+            return f"select distinct k from ({self.repeated_keys(rng.choices(list(TABLES), k=2))}) {self.alias()}"
+        if form < 0.1:
+            return f"with q as ({self.statement()}) select * from q"
+        if form < 0.2:
             kinds = [rng.choice(list(SQL)) for _ in range(rng.randint(1, 3))]
             sides = [self.select(kinds) for _ in range(2)]
             operator = rng.choice(["union", "union all", "except", "except all", "intersect", "intersect all"])
             return f"{sides[0]} {operator} {sides[1]}"
-        if form < 0.3:
+        if form < 0.37:
             return self.grouped()
-        if form < 0.4:
+        if form < 0.45:
             return self.windowed()
         return self.select([rng.choice(list(SQL)) for _ in range(rng.randint(1, 3))])
 
@@ -332,7 +389,7 @@ class Generator:
 
     def windowed(self):
         rng = self.rng
-        table, alias = rng.choice(TABLES), self.alias()
+        table, alias = rng.choice(list(TABLES)), self.alias()
         scope = Scope(columns_of(alias))
         kind = rng.choice(["int", "decimal", "text", "date"])
         argument = self.expression(kind, scope, 1)
@@ -348,11 +405,24 @@ class Generator:
         return f"select {alias}.k as c0, {call} over {window} as c1 from {table} {alias}"
 
 
-def table_rows(rng):
+def table_rows(constraint, keys, rng):
+    """Draws the rows of a table, none twice, so that an order by all columns is total.
+
+    `keys` are those of the table with the primary key.
+    """
+    count = rng.choice([0, 1, 3, 6, 10])
+    distinct = rng.sample(range(-1, 12), count)
     rows = []
-    for _ in range(rng.choice([0, 1, 3, 6, 10])):
-        rows.append("(" + ", ".join(value(kind, rng) for _, kind in COLUMNS) + ")")
-    # No row twice, so that an order by all columns is total.
+    for place in range(count):
+        values = [value(kind, rng) for _, kind in COLUMNS]
+        is_null = constraint != "PRIMARY KEY" and rng.random() < 0.2
+        if constraint == "REFERENCES w (k)":
+            values[0] = "null" if is_null or not keys else str(rng.choice(keys))
+        elif constraint:
+            values[0] = "null" if is_null else str(distinct[place])
+        if constraint == "PRIMARY KEY":
+            keys.append(distinct[place])
+        rows.append("(" + ", ".join(values) + ")")
     return list(dict.fromkeys(rows))
 
 
@@ -368,37 +438,48 @@ def normal(value):
             return "0"
         return format(decimal.Context(prec=9).plus(number).normalize(), "e")
     if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(datetime.timezone.utc)
         # A date plus an interval of whole days is a date in Taut.
         return value.replace(tzinfo=None).isoformat().removesuffix("T00:00:00")
     return str(value)
 
 
 class Engines:
-    def __init__(self, server, name):
+    def __init__(self, server, name, zone):
         with server.connect("postgres") as connection:
             connection.execute(f"CREATE DATABASE {name}")
         self.postgres = server.connect(name)
         self.postgres.execute("SET statement_timeout = '10s'")
         self.duckdb = duckdb.connect()
-        self.duckdb.execute("SET TimeZone = 'UTC'; SET threads = 1; SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
+        self.duckdb.execute("SET threads = 1; SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         self.taut = taut.connect(":memory:")
+        self.define(f"SET TimeZone = '{zone}'")
 
     def define(self, sql):
         self.postgres.execute(sql)
         self.duckdb.execute(sql)
         self.taut.execute(sql)
 
-    def outcomes(self, sql):
-        """Rows of each engine as a multiset of texts, or None for an error, and Taut's message."""
+    def outcomes(self, sql, then=None):
+        """Rows of each engine as a multiset of texts, or None for an error, and Taut's message.
+
+        A statement that changes rows has a query `then` that returns the rows of its table. It is rolled back.
+        """
         results, message = [], ""
         for engine in (self.taut, self.duckdb, self.postgres):
+            if then is not None:
+                engine.execute("BEGIN")
             try:
-                rows = engine.execute(sql).fetchall()
+                result = engine.execute(sql)
+                rows = (engine.execute(then) if then is not None else result).fetchall()
                 results.append(collections.Counter(tuple(map(normal, row)) for row in rows))
             except (taut.Error, duckdb.Error, psycopg.Error) as error:
                 if engine is self.taut:
                     message = str(error).split("\n")[0]
                 results.append(None)
+            if then is not None:
+                engine.execute("ROLLBACK")
         return results, message
 
     def close(self):
@@ -435,15 +516,18 @@ def run(server, seed, report):
     Also counts the statements on which DuckDB and PostgreSQL agree, and those that Taut does not support.
     """
     rng = random.Random(seed)
-    engines = Engines(server, f"case{seed}")
-    for table in TABLES:
-        engines.define(f"CREATE TABLE {table} ({', '.join(f'{name} {SQL[kind]}' for name, kind in COLUMNS)})")
-        for row in table_rows(rng):
+    engines = Engines(server, f"case{seed}", rng.choice(ZONES))
+    keys = []
+    for table, constraint in TABLES.items():
+        columns = ", ".join(f"{name} {SQL[kind]} {constraint if name == 'k' else ''}" for name, kind in COLUMNS)
+        engines.define(f"CREATE TABLE {table} ({columns})")
+        for row in table_rows(constraint, keys, rng):
             engines.define(f"INSERT INTO {table} VALUES {row}")
     counts = collections.Counter()
     for number in range(STATEMENTS_PER_CASE):
-        sql = Generator(rng).statement()
-        (found, by_duckdb, by_postgres), message = engines.outcomes(sql)
+        generator = Generator(rng)
+        sql, then = generator.change() if rng.random() < 0.15 else (generator.statement(), None)
+        (found, by_duckdb, by_postgres), message = engines.outcomes(sql, then)
         counts["statements"] += 1
         counts["errors"] += found is None
         counts["witnesses agree"] += is_same(by_duckdb, by_postgres)
