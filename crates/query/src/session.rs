@@ -300,6 +300,14 @@ impl QuerySession {
     /// # Errors
     /// If the statement fails. It has then changed nothing, except for finished steps of a rewrite.
     pub async fn run(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        Ok(match self.run_in_utc(statement, parameters).await? {
+            Outcome::Rows(rows) => Outcome::Rows(self.in_session_zone(rows)),
+            done => done,
+        })
+    }
+
+    /// Runs a statement. Instants in its rows have the type of stored ones, in UTC.
+    async fn run_in_utc(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         let controlled = self.run_transaction_control(statement);
         if !matches!(controlled, Ok(None)) {
             self.restore_local_settings(statement, controlled.is_ok())?;

@@ -21,6 +21,8 @@ pub enum Setting {
     PreserveInsertionOrder,
     /// Schemas in which names without a schema are looked up.
     SearchPath,
+    /// Time zone of conversions between instants and local times.
+    TimeZone,
     /// Isolation level of transactions that do not specify one.
     DefaultTransactionIsolation,
     /// Whether transactions are read-only unless they specify a mode.
@@ -48,7 +50,7 @@ pub struct SettingInfo {
 
 impl Setting {
     /// All settings, ordered by name.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DefaultTransactionIsolation,
         Self::DefaultTransactionReadOnly,
         Self::Mover,
@@ -57,6 +59,7 @@ impl Setting {
         Self::StatementTimeout,
         Self::Synchronous,
         Self::TempDirectory,
+        Self::TimeZone,
         Self::TransactionIsolation,
         Self::TransactionReadOnly,
     ];
@@ -106,6 +109,13 @@ impl Setting {
                 Some(PUBLIC_SCHEMA),
                 "session",
                 "Schemas in which names without a schema are looked up, in order. New relations are created in the first one that exists.",
+            ),
+            Self::TimeZone => (
+                "timezone",
+                "a region such as `'Europe/Zurich'`, hours east of UTC such as `2`, or `'UTC'`; `SET TIME ZONE` without `=`",
+                Some("UTC"),
+                "session",
+                "Time zone in which instants (`timestamptz`) are shown, and converted from and to local times.",
             ),
             Self::DefaultTransactionIsolation => (
                 "default_transaction_isolation",
@@ -160,6 +170,8 @@ pub enum SettingValue {
     PreserveInsertionOrder(bool),
     /// Value of [`Setting::SearchPath`].
     SearchPath(Vec<String>),
+    /// Value of [`Setting::TimeZone`]: a region, a number of hours, or an offset. Not checked.
+    TimeZone(String),
 }
 
 impl SettingValue {
@@ -172,6 +184,7 @@ impl SettingValue {
             Self::StatementTimeout(_) => Setting::StatementTimeout,
             Self::PreserveInsertionOrder(_) => Setting::PreserveInsertionOrder,
             Self::SearchPath(_) => Setting::SearchPath,
+            Self::TimeZone(_) => Setting::TimeZone,
         }
     }
 }

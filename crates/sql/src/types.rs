@@ -92,6 +92,7 @@ pub(crate) fn sql_type(logical: LogicalType) -> Option<DataType> {
         LogicalType::Timestamp => DataType::Timestamp(Some(6), TimezoneInfo::None),
         LogicalType::Varchar => DataType::Varchar(None),
         LogicalType::SmallInt | LogicalType::Integer | LogicalType::BigInt => return None,
-        LogicalType::TimestampTz | LogicalType::Bytea => return None,
+        LogicalType::TimestampTz => DataType::Timestamp(Some(6), TimezoneInfo::WithTimeZone),
+        LogicalType::Bytea => return None,
     })
 }

@@ -23,8 +23,8 @@ use taut_types::{ColumnIndex, LogicalType, Schema};
 use super::sequence_names::qualified_default;
 use crate::error::{GeneratedColumnError, IndexClause, IndexError, QueryError, Result};
 use crate::expressions::{
-    coerce_operands, guarded, session_state, set_parser_options, statement_cast, with_checked_arithmetic,
-    with_statement_casts,
+    coerce_operands, guarded, in_zone, session_state, session_zone, set_parser_options, statement_cast,
+    with_checked_arithmetic, with_statement_casts,
 };
 
 /// Session state for planning only. No query runs in it.
@@ -188,7 +188,12 @@ impl DefaultValues {
     /// If the default cannot be evaluated.
     pub fn evaluate(&self, default: Expr, rows: usize) -> Result<ArrayRef> {
         let no_columns = DFSchema::empty();
-        let checked = with_checked_arithmetic(self.simplifier.coerce(default, &no_columns)?, &no_columns)?;
+        let coerced = self.simplifier.coerce(default, &no_columns)?;
+        let zoned = match session_zone(&self.settings) {
+            Some(zone) => in_zone(coerced, &no_columns, &zone)?.data,
+            None => coerced,
+        };
+        let checked = with_checked_arithmetic(zoned, &no_columns)?;
         let simple = self.simplifier.simplify(checked)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), vec![], &options);

@@ -523,12 +523,15 @@ async fn write_blocks(
     let writer = BlockWriter::new(changes, (target.name(), target.schema()), target.design(), threads);
     let old_ids = writer.old_ids.clone();
     let schema = Arc::clone(target.schema());
+    let config = context.session_config().options();
     let coercion = match target {
-        Target::Table(table) => CoercionWithRowIds::without_ids(Coercion::for_table(&input.schema(), table)?),
+        Target::Table(table) => {
+            CoercionWithRowIds::without_ids(Coercion::for_table(&input.schema(), table)?.in_zone(config))
+        }
         Target::Moved { .. } if input.schema().fields().len() > schema.len() => {
             CoercionWithRowIds::with_ids(&input.schema(), &schema, target.name())?
         }
-        _ => CoercionWithRowIds::without_ids(Coercion::new(&input.schema(), &schema, target.name())?),
+        _ => CoercionWithRowIds::without_ids(Coercion::new(&input.schema(), &schema, target.name())?.in_zone(config)),
     };
     let coercion = Arc::new(coercion);
     let rows = Arc::new(LoadInput { input, coercion, schema, progress: progress.cloned() });

@@ -24,6 +24,7 @@ use datafusion::arrow::datatypes::{
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, internal_err};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -79,6 +80,12 @@ pub fn statement_cast(value: Expr, from: &DataType, target: DataType) -> Expr {
         Some(function) => function.call(vec![value]),
         None => datafusion::logical_expr::cast(value, target),
     }
+}
+
+/// Target of a call that casts, and whether values that the target cannot hold become null. `None` for other calls.
+pub(super) fn cast_of(call: &ScalarFunction) -> Option<(DataType, bool)> {
+    let cast = call.func.inner().downcast_ref::<CheckedCast>()?;
+    Some((cast.target.clone(), cast.is_try))
 }
 
 /// Gives the casts of an expression that a user wrote the meaning of [`statement_cast`].

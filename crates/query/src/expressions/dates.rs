@@ -14,7 +14,9 @@ mod zones;
 use std::sync::Arc;
 
 pub(super) use interval::interpolated_interval;
-pub(super) use parts::as_intervals;
+pub(super) use parse::zone;
+pub(super) use parts::{as_intervals, date_part};
+pub(super) use zones::{instants_of_local_times, shift_instant, timezone};
 
 use datafusion::arrow::array::{
     ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, StringViewBuilder, Time64MicrosecondArray,
@@ -90,14 +92,15 @@ pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRe
             parse::instant(text).map(|instant| instant.days())
         })?)),
         DataType::Timestamp(unit, zone) => {
-            let has_zone = zone.is_some();
+            let zone_of_type = zone.as_ref().map(|zone| zone.parse()).transpose()?;
             let step = match unit {
                 TimeUnit::Second => 1_000_000,
                 TimeUnit::Millisecond => 1_000,
                 TimeUnit::Microsecond | TimeUnit::Nanosecond => 1,
             };
             let rounded = |micros: i64| Some(micros.checked_add(step / 2)?.div_euclid(step) * step);
-            let micros = all(texts, target, is_try, |text| rounded(parse::instant(text)?.micros(has_zone)?))?;
+            let micros =
+                all(texts, target, is_try, |text| rounded(parse::instant(text)?.micros(zone_of_type.as_ref())?))?;
             Arc::new(TimestampMicrosecondArray::from(micros).with_timezone_opt(zone.clone()))
         }
         DataType::Time64(TimeUnit::Nanosecond) => {

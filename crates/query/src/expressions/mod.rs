@@ -21,6 +21,7 @@ mod operand_types;
 mod options;
 mod schemas;
 mod sequences;
+mod session_zone;
 mod signed_results;
 mod similar_to;
 mod single_row;
@@ -42,6 +43,7 @@ pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use schemas::{SchemaAccess, Schemas};
 pub use sequences::{SequenceAccess, SequenceUse, Sequences, sequence_use};
+pub use session_zone::{SessionZone, TimeZone, Zone, in_zone, rows_in_zone, schema_in_zone, session_zone, zone_name};
 pub use single_row::{is_single_row, single_row};
 pub use texts::{write_texts, write_value};
 

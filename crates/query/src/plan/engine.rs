@@ -15,7 +15,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use taut_sql::{CATALOG, UNQUALIFIED};
 
 use crate::exec::operators::JOIN_VALUES_MAX;
-use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, session_state, set_parser_options};
+use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, SessionZone, session_state, set_parser_options};
 use crate::plan::derived_keys::DerivedKeys;
 use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
@@ -141,8 +141,9 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules. Before type coercion: the order of aggregates, set operations, nested
-/// `coalesce`, long expressions, and types of operands. After it: comparisons with subqueries, subqueries, volatile
-/// functions above sorts, conditions in sorts and windows, checked arithmetic, and guards.
+/// `coalesce`, long expressions, and types of operands. After it: the time zone of the session, comparisons with
+/// subqueries, subqueries, volatile functions above sorts, conditions in sorts and windows, checked arithmetic, and
+/// guards.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));
@@ -150,6 +151,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(2, Arc::new(NestedCoalesce));
     rules.insert(3, Arc::new(LongExpressions));
     rules.insert(4, Arc::new(OperandTypes));
+    rules.push(Arc::new(SessionZone));
     rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));
     rules.push(Arc::new(CorrelatedSubqueries));

@@ -68,7 +68,7 @@ impl QuerySession {
         if mutation.kind == MutationKind::Delete && returning.is_none() {
             return Ok(ComputedChanges { planned, inserted: None, returned: None });
         }
-        let rows = ReturnedRows::new(batches, &schema, table, mutation.kind)?;
+        let rows = ReturnedRows::new(batches, &schema, (table, mutation.kind), planned.state.config_options())?;
         let returned = match returning {
             // Subqueries of RETURNING read the tables as they were before the statement.
             Some(query) => {

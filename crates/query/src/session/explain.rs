@@ -123,7 +123,12 @@ impl QuerySession {
         let bound = MutationRequest { mutation, names, parameters, plan, analyze: None, is_part: true };
         let planned = self.plan_mutation(&changes, &bound, table).await?;
         withdraw_reads(&planned.state);
-        let no_rows = ReturnedRows::new(Vec::new(), &planned.rows.schema(), table, mutation.kind)?;
+        let no_rows = ReturnedRows::new(
+            Vec::new(),
+            &planned.rows.schema(),
+            (table, mutation.kind),
+            planned.state.config_options(),
+        )?;
         let state = self.written_state(&planned.changes, (table, no_rows.returned));
         let plan = plan_part(&state, engine_query(query), parameters).await?;
         check_returning(&plan)?;

@@ -93,6 +93,7 @@ impl QuerySession {
             Setting::Synchronous => SettingValue::Synchronous(self.transactions.lock().synchronous),
             Setting::StatementTimeout => SettingValue::StatementTimeout(self.statement_timeout()),
             Setting::PreserveInsertionOrder => SettingValue::PreserveInsertionOrder(self.preserves_insertion_order()),
+            Setting::TimeZone => SettingValue::TimeZone(self.time_zone()),
             Setting::SearchPath => SettingValue::SearchPath(self.search_path().schemas().to_vec()),
             Setting::Mover
             | Setting::TempDirectory

@@ -226,6 +226,9 @@ impl QuerySession {
                 let allowed = "SET temp_directory = '...' chooses where spill files go";
                 Err(QueryError::unsupported(format!("SET {}", set.variable), allowed))
             }
+            PlannedStatement::SetVariable(set) if set.variable == "datafusion.execution.time_zone" => {
+                Err(QueryError::unsupported(format!("SET {}", set.variable), "SET timezone = '...' is"))
+            }
             other => {
                 let frame = self.context.execute_logical_plan(LogicalPlan::Statement(other)).await?;
                 self.planning.invalidate_settings();

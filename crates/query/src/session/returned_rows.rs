@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::error::Result as ArrowResult;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, plan_err};
 use datafusion::datasource::MemTable;
@@ -47,7 +48,12 @@ impl ReturnedRows {
     ///
     /// # Errors
     /// If a row does not meet the constraints of the table.
-    pub fn new(batches: Vec<RecordBatch>, schema: &SchemaRef, table: &Table, kind: MutationKind) -> Result<Self> {
+    pub fn new(
+        batches: Vec<RecordBatch>,
+        schema: &SchemaRef,
+        (table, kind): (&Table, MutationKind),
+        config: &ConfigOptions,
+    ) -> Result<Self> {
         let mem_table = |batches| Ok::<_, QueryError>(MemTable::try_new(table.schema.arrow(), vec![batches])?);
         let visible: Vec<usize> = table.visible_columns().map(ColumnIndex::index).collect();
         let visible_table = |batches: Vec<RecordBatch>| {
@@ -64,13 +70,13 @@ impl ReturnedRows {
             let columns =
                 Arc::new(schema.project(&(0..table.schema.len()).collect::<Vec<_>>()).map_err(DataFusionError::from)?);
             // Deleted rows may not meet the current checks, which may be newer than the rows.
-            let returned = coerce_all(Coercion::without_checks(&columns, table)?, &rows)?;
-            let inserted = coerce_all(Coercion::for_table(&columns, table)?, &inserted)?;
+            let returned = coerce_all(Coercion::without_checks(&columns, table)?.in_zone(config), &rows)?;
+            let inserted = coerce_all(Coercion::for_table(&columns, table)?.in_zone(config), &inserted)?;
             return Ok(Self { returned: visible_table(returned)?, inserted: mem_table(inserted)? });
         }
         let coercion = match kind {
             MutationKind::Delete => Coercion::new(schema, &table.schema, &table.name)?,
-            _ => Coercion::for_table(schema, table)?,
+            _ => Coercion::for_table(schema, table)?.in_zone(config),
         };
         let batches = coerce_all(coercion, &batches)?;
         Ok(Self { returned: visible_table(batches.clone())?, inserted: mem_table(batches)? })

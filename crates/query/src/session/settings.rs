@@ -1,9 +1,14 @@
 //! `SET` and `SHOW` of the settings of Taut.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use taut_sql::{IsolationLevel, Setting, SettingValue, format_timeout, on_or_off, synchronous_name};
+use datafusion::common::config::ConfigOptions;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use taut_sql::{IsolationLevel, Setting, SettingValue, SqlError, format_timeout, on_or_off, synchronous_name};
 use taut_store::Synchronous;
 use taut_types::quote_identifier;
 
@@ -11,6 +16,7 @@ use super::queries::SPILL_SETTINGS;
 use super::search_path::SearchPath;
 use super::{Done, Outcome, QuerySession, ddl};
 use crate::error::{QueryError, Result};
+use crate::expressions::{TimeZone, rows_in_zone, schema_in_zone, session_zone, zone_name};
 use crate::plan::engine::TautOptions;
 
 /// Values of all settings in a session.
@@ -22,6 +28,7 @@ pub struct SettingValues {
     pub statement_timeout: Option<Duration>,
     pub preserve_insertion_order: bool,
     pub search_path: SearchPath,
+    pub time_zone: String,
     pub default_transaction_isolation: IsolationLevel,
     pub default_transaction_read_only: bool,
     pub transaction_isolation: IsolationLevel,
@@ -38,6 +45,7 @@ impl SettingValues {
             Setting::StatementTimeout => format_timeout(self.statement_timeout),
             Setting::PreserveInsertionOrder => on_or_off(self.preserve_insertion_order).to_owned(),
             Setting::SearchPath => search_path_text(&self.search_path),
+            Setting::TimeZone => self.time_zone.clone(),
             Setting::DefaultTransactionIsolation => self.default_transaction_isolation.name().to_owned(),
             Setting::DefaultTransactionReadOnly => on_or_off(self.default_transaction_read_only).to_owned(),
             Setting::TransactionIsolation => self.transaction_isolation.name().to_owned(),
@@ -74,6 +82,7 @@ impl QuerySession {
             statement_timeout: self.statement_timeout(),
             preserve_insertion_order: self.preserves_insertion_order(),
             search_path: self.search_path(),
+            time_zone: self.time_zone(),
             default_transaction_isolation: defaults.isolation,
             default_transaction_read_only: is_read_only || defaults.read_only,
             transaction_isolation: current.isolation,
@@ -98,6 +107,11 @@ impl QuerySession {
             }
             SettingValue::StatementTimeout(limit) => *self.statement_timeout.lock() = *limit,
             SettingValue::PreserveInsertionOrder(is_on) => self.set_preserve_insertion_order(*is_on),
+            SettingValue::TimeZone(zone) => {
+                let invalid = || SqlError::SettingValue { setting: Setting::TimeZone, value: zone.clone() };
+                let name = zone_name(zone).ok_or_else(invalid)?;
+                self.change_options(|options| options.extensions.insert(TimeZone(name)));
+            }
             SettingValue::SearchPath(schemas) => {
                 *self.search_path.lock() = SearchPath::new(schemas);
                 self.planning.invalidate_settings();
@@ -112,12 +126,41 @@ impl QuerySession {
         state.config_options().extensions.get::<TautOptions>().is_none_or(|options| options.preserve_insertion_order)
     }
 
+    /// The time zone: the name of a region, or an offset from UTC.
+    pub(super) fn time_zone(&self) -> String {
+        let state = self.context.state_ref();
+        let zone = state.read().config_options().extensions.get::<TimeZone>().cloned();
+        zone.unwrap_or_default().0
+    }
+
+    /// Gives instants in the rows of a result the type of the session's zone, in which clients show them.
+    pub(super) fn in_session_zone(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let zone = session_zone(self.context.state_ref().read().config_options());
+        let Some(schema) =
+            zone.map(|zone| schema_in_zone(&rows.schema(), &zone)).filter(|zoned| *zoned != rows.schema())
+        else {
+            return rows;
+        };
+        let zoned = {
+            let schema = Arc::clone(&schema);
+            rows.map(move |batch| rows_in_zone(&batch?, &schema))
+        };
+        Box::pin(RecordBatchStreamAdapter::new(schema, zoned))
+    }
+
     fn set_preserve_insertion_order(&self, is_on: bool) {
+        self.change_options(|options| {
+            if let Some(options) = options.extensions.get_mut::<TautOptions>() {
+                options.preserve_insertion_order = is_on;
+            }
+        });
+    }
+
+    /// Changes options that plans depend on.
+    fn change_options(&self, change: impl FnOnce(&mut ConfigOptions)) {
         let state = self.context.state_ref();
         let mut state = state.write();
-        if let Some(options) = state.config_mut().options_mut().extensions.get_mut::<TautOptions>() {
-            options.preserve_insertion_order = is_on;
-        }
+        change(state.config_mut().options_mut());
         drop(state);
         self.planning.invalidate_settings();
     }

@@ -11,13 +11,16 @@ use datafusion::arrow::datatypes::{
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::util::display::{FormatOptions, array_value_to_string};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, Result, exec_err, plan_err};
 use taut_store::Table;
 use taut_types::{LogicalType, Schema};
 
 use crate::constraints::{Checks, GeneratedColumns};
 use crate::error::{QueryError, Violation};
-use crate::expressions::{is_bytes, is_float, narrowing_error, read_bytes, read_dates, read_floats, write_texts};
+use crate::expressions::{
+    Zone, is_bytes, is_float, narrowing_error, read_bytes, read_dates, read_floats, session_zone, write_texts,
+};
 
 /// Conversion from the batches of one source to those of one table, column by column.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub struct Coercion {
     table: String,
     target: SchemaRef,
     casts: Vec<bool>,
+    /// Zone of text and of local times that become instants. `None` for UTC.
+    zone: Option<Zone>,
     generated: GeneratedColumns,
     checks: Checks,
 }
@@ -68,7 +73,7 @@ impl Coercion {
             }
             casts.push(from.data_type() != to.data_type());
         }
-        Ok(Self { table: table.to_owned(), target: arrow, casts, generated, checks: Checks::default() })
+        Ok(Self { table: table.to_owned(), target: arrow, casts, zone: None, generated, checks: Checks::default() })
     }
 
     /// As [`Coercion::new`], for new rows of an existing table. Its generated columns are computed, values of the
@@ -89,6 +94,11 @@ impl Coercion {
         let generated = GeneratedColumns::compile(table);
         let generated = generated.map_err(|error| DataFusionError::External(Box::new(error)))?;
         Self::with_generated(source, &table.schema, &table.name, generated)
+    }
+
+    /// Converts text and local times to instants in the time zone of a session.
+    pub fn in_zone(self, config: &ConfigOptions) -> Self {
+        Self { zone: session_zone(config), ..self }
     }
 
     /// Schema of the table.
@@ -143,7 +153,11 @@ impl Coercion {
             DataType::Dictionary(_, values) => &cast_with_options(array, values, &STRICT)?,
             _ => array,
         };
-        match exact_cast(array, target) {
+        let zoned = match &self.zone {
+            Some(zone) if matches!(target, DataType::Timestamp(_, Some(_))) => zone.instants(array),
+            _ => Ok(Arc::clone(array)),
+        };
+        match zoned.and_then(|array| exact_cast(&array, target)) {
             Ok(array) => Ok(array),
             Err(error) => {
                 let (table, column) = (self.table.clone(), name.to_owned());

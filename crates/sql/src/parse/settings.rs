@@ -22,9 +22,13 @@ pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         parser.expect_keyword(Keyword::SET)?;
         let is_local = parser.parse_keyword(Keyword::LOCAL);
         let _ = !is_local && parser.parse_keyword(Keyword::SESSION);
-        let setting = setting(parser)?;
-        match parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO) {
-            true => Ok((setting, parser.next_token().token, is_local)),
+        // SET TIME ZONE has no = before the value.
+        let setting = match parser.parse_keywords(&[Keyword::TIME, Keyword::ZONE]) {
+            true => (Setting::TimeZone, true),
+            false => (setting(parser)?, false),
+        };
+        match setting.1 || parser.consume_token(&Token::Eq) || parser.parse_keyword(Keyword::TO) {
+            true => Ok((setting.0, parser.next_token().token, is_local)),
             false => parser.expected_ref("= or TO", parser.peek_token_ref()),
         }
     })?;
@@ -32,6 +36,7 @@ pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         let set = match value {
             Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::DEFAULT => reset(setting),
             value if setting == Setting::SearchPath => search_path(value, parser),
+            value if setting == Setting::TimeZone => time_zone(value, parser),
             value => set(setting, value),
         }?;
         return if is_local { local(set).map(Some) } else { Ok(Some(set)) };
@@ -74,6 +79,9 @@ fn local(set: Statement) -> Result<Statement> {
 
 /// Consumes the name of a setting of Taut.
 fn setting(parser: &mut Parser<'_>) -> std::result::Result<Setting, datafusion_sql::sqlparser::parser::ParserError> {
+    if parser.parse_keywords(&[Keyword::TIME, Keyword::ZONE]) {
+        return Ok(Setting::TimeZone);
+    }
     let found = Setting::ALL.into_iter().find(|setting| consume_word(parser, setting.name()));
     found.map_or_else(|| parser.expected_ref("a setting of Taut", parser.peek_token_ref()), Ok)
 }
@@ -95,6 +103,20 @@ fn search_path(first: Token, parser: &mut Parser<'_>) -> Result<Statement> {
         }
         value = parser.next_token().token;
     }
+}
+
+/// Parses a time zone: a text, a name, or a number of hours east of UTC. `LOCAL` is the default zone.
+fn time_zone(first: Token, parser: &mut Parser<'_>) -> Result<Statement> {
+    let zone = match first {
+        Token::Minus => format!("-{}", parser.next_token().token),
+        Token::SingleQuotedString(text) => text,
+        Token::Word(word) if word.quote_style.is_none() && word.keyword == Keyword::LOCAL => {
+            return reset(Setting::TimeZone);
+        }
+        Token::Word(word) => word.value,
+        other => other.to_string(),
+    };
+    Ok(Statement::Set(SettingValue::TimeZone(zone)))
 }
 
 fn set(setting: Setting, value: Token) -> Result<Statement> {
@@ -125,7 +147,9 @@ fn set(setting: Setting, value: Token) -> Result<Statement> {
         Setting::Mover => SettingValue::Mover(parse_switch()?),
         Setting::PreserveInsertionOrder => SettingValue::PreserveInsertionOrder(parse_switch()?),
         Setting::TempDirectory if is_quoted => SettingValue::TempDirectory(Some(text)),
-        Setting::TempDirectory | Setting::StatementTimeout | Setting::SearchPath => return Err(invalid_value()),
+        Setting::TempDirectory | Setting::StatementTimeout | Setting::SearchPath | Setting::TimeZone => {
+            return Err(invalid_value());
+        }
         Setting::DefaultTransactionIsolation => return transaction(parse_level()?, None, true),
         Setting::TransactionIsolation => return transaction(parse_level()?, None, false),
         Setting::DefaultTransactionReadOnly => return transaction(None, Some(parse_switch()?), true),
@@ -142,6 +166,7 @@ fn reset(setting: Setting) -> Result<Statement> {
         Setting::PreserveInsertionOrder => SettingValue::PreserveInsertionOrder(true),
         Setting::SearchPath => SettingValue::SearchPath(vec![PUBLIC.to_owned()]),
         Setting::TempDirectory => SettingValue::TempDirectory(None),
+        Setting::TimeZone => SettingValue::TimeZone("UTC".to_owned()),
         Setting::StatementTimeout => SettingValue::StatementTimeout(None),
         Setting::DefaultTransactionIsolation => {
             let isolation = Some(IsolationLevel::default());

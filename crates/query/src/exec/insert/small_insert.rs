@@ -55,7 +55,7 @@ pub(super) async fn buffer_input(
     table: &Table,
     context: &Arc<TaskContext>,
 ) -> Result<BufferedInput> {
-    let coercion = Coercion::for_table(&input.schema(), table)?;
+    let coercion = Coercion::for_table(&input.schema(), table)?.in_zone(context.session_config().options());
     let mut readers = PartitionReaders::open(input, context)?;
     let mut coerced = Vec::new();
     let (mut rows, mut bytes) = (0, 0);

@@ -40,10 +40,11 @@ impl Instant {
         self.date.to_epoch_days()
     }
 
-    /// Microseconds since 1970. Without `has_zone`, the zone of the text has no effect.
-    pub fn micros(&self, has_zone: bool) -> Option<i64> {
+    /// Microseconds since 1970. `zone` is that of the type: a text without a zone is local time there. For a type
+    /// without a zone, the zone of the text has no effect.
+    pub fn micros(&self, zone: Option<&Tz>) -> Option<i64> {
         let local = i64::from(self.days()).checked_mul(MICROS_PER_DAY)?.checked_add(self.micros)?;
-        let Some(zone) = self.zone.as_ref().filter(|_| has_zone) else { return Some(local) };
+        let Some(zone) = zone.map(|zone| self.zone.as_ref().unwrap_or(zone)) else { return Some(local) };
         let date_time = chrono::DateTime::from_timestamp_micros(local)?.naive_utc();
         local.checked_sub(offset_seconds(zone, date_time)?.checked_mul(MICROSECONDS)?)
     }
@@ -225,7 +226,7 @@ fn seconds(text: &str) -> Option<i64> {
 }
 
 /// A zone: a name, or an offset with or without minutes.
-pub(super) fn zone(text: &str) -> Option<Tz> {
+pub fn zone(text: &str) -> Option<Tz> {
     match text.to_ascii_lowercase().as_str() {
         "z" | "utc" | "gmt" | "zulu" => "+00:00".parse().ok(),
         _ => match text.strip_prefix(['+', '-']) {
@@ -240,7 +241,8 @@ mod tests {
     use super::*;
 
     fn micros(text: &str, has_zone: bool) -> Option<i64> {
-        instant(text)?.micros(has_zone)
+        let utc: Tz = "+00:00".parse().ok()?;
+        instant(text)?.micros(has_zone.then_some(&utc))
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl Update {
         let output = Arc::new(ArrowSchema::new(values.fields()?));
         let coercion = match is_deletion {
             true => Coercion::new(&output, &table.schema, &table.name)?,
-            false => Coercion::for_table(&output, table)?,
+            false => Coercion::for_table(&output, table)?.in_zone(state.config_options()),
         };
         Ok(Self { values, output, coercion })
     }
