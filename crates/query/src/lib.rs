@@ -26,7 +26,7 @@ mod session;
 mod sqlstate;
 mod write;
 
-pub use error::{Dependency, QueryError, Result, Violation, with_causes};
+pub use error::{Dependency, QueryError, Result, Violation, open_state, with_causes};
 pub use exec::batches::Batches;
 pub use mover::{Mover, MoverOptions};
 pub use plan::engine::Engine;

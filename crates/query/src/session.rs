@@ -4,6 +4,7 @@
 //! Each file of this folder runs some kinds of statements, or has what all of them need: the transaction of the
 //! session, the catalog that a statement sees, checks of keys, maintenance, and system tables.
 
+mod attached;
 mod backup;
 mod catalog;
 mod column_types;
@@ -78,7 +79,7 @@ use taut_store::{Catalog, Constraints, Store, Table};
 use taut_types::is_temporary_relation;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{QueryError, Result, TemporaryError};
+use crate::error::{AttachError, QueryError, Result, TemporaryError};
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::create_physical_plan;
 use crate::exec::scan::TautTable;
@@ -277,6 +278,10 @@ impl QuerySession {
 
     /// Whether a view or a constraint has a long text.
     fn has_long_definitions(&self) -> bool {
+        // Their views are not examined.
+        if !self.attached().is_empty() {
+            return true;
+        }
         let snapshot = self.snapshot();
         let mut cached = self.has_long_definitions.lock();
         if let Some((definitions, has_long_definitions)) = *cached
@@ -487,6 +492,9 @@ impl QuerySession {
             Statement::Use { schema } if snapshot.has_schema(schema) => {
                 self.set(&SettingValue::SearchPath(vec![schema.clone()]))
             }
+            Statement::Use { schema } if self.is_attached(schema) => {
+                Err(AttachError::Use { name: schema.clone() }.into())
+            }
             Statement::Use { schema } => Err(QueryError::no_schema(schema)),
             Statement::Show(setting) => self.show(*setting),
             Statement::ShowAll => self.show_all(),
@@ -501,6 +509,9 @@ impl QuerySession {
             | Statement::SetTransaction { .. } => Ok(Outcome::Done(Done::with_tag("SET"))),
             Statement::Describe { name } => self.describe(name).await,
             Statement::ShowTables => self.show_tables(),
+            Statement::ShowDatabases => self.show_databases(),
+            Statement::Attach { path, name, if_not_exists } => self.attach(path, name, *if_not_exists),
+            Statement::Detach { name, if_exists } => self.detach(name, *if_exists),
             Statement::Summarize { query } => self.summarize(query).await,
             Statement::Comment { on, comment } => self.comment_on(on, comment.as_deref()).await,
         }
@@ -609,7 +620,7 @@ impl QuerySession {
 
     fn catalog(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> StatementCatalog {
         // Copied first: the other fields lock the same state.
-        let relations = self.running.lock().relations.clone();
+        let (relations, attached) = (self.running.lock().relations.clone(), self.attached());
         StatementCatalog {
             store: Arc::clone(&self.store),
             snapshot,
@@ -628,6 +639,8 @@ impl QuerySession {
             interrupt: self.interrupt(),
             prefers_merge_joins: self.running.lock().prefers_merge_joins,
             view_depth: 0,
+            attached,
+            database: None,
         }
     }
 

@@ -37,6 +37,7 @@ impl QueryError {
             Self::Sequence(error) => error.sqlstate(),
             Self::Generated(error) => error.sqlstate(),
             Self::Temporary(error) => error.sqlstate(),
+            Self::Attach(error) => error.sqlstate(),
             Self::Index(error) => error.sqlstate(),
             Self::NoAutomaticCast { .. } | Self::NoCastOfDefault { .. } | Self::ArrayTypes { .. } => "42804",
             Self::Retype { cause, .. } => cause.sqlstate(),

@@ -133,6 +133,12 @@ pub enum SqlError {
         /// The name.
         name: String,
     },
+    /// A name that no attached database can have.
+    #[error("unacceptable database name {name:?}")]
+    ReservedDatabase {
+        /// The name.
+        name: String,
+    },
     /// A frame of a window with an offset below zero.
     #[error("frame {side} offset must not be negative")]
     FrameOffset {
@@ -275,7 +281,7 @@ impl SqlError {
             Self::HiddenTable { .. } => "42P01",
             Self::NoWindow { .. } => "42704",
             Self::Window { .. } => "42P20",
-            Self::ReservedSchema { .. } => "42939",
+            Self::ReservedSchema { .. } | Self::ReservedDatabase { .. } => "42939",
             Self::FrameOffset { .. } => "22013",
             Self::AmbiguousTable { .. } => "42P09",
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",

@@ -85,6 +85,18 @@ pub fn name_of_reference(reference: &TableReference) -> String {
     relation_name(reference.schema().unwrap_or(PUBLIC), reference.table())
 }
 
+/// Name under which a statement attaches a database.
+///
+/// # Errors
+/// If the name is reserved.
+pub(crate) fn database_name(name: String) -> Result<String> {
+    let is_reserved = name.starts_with("pg_") || [CATALOG, PUBLIC, INFORMATION_SCHEMA, UNQUALIFIED].contains(&&*name);
+    match is_reserved || name.is_empty() {
+        true => Err(SqlError::ReservedDatabase { name }),
+        false => Ok(name),
+    }
+}
+
 /// Name of a schema that a statement creates or drops.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Text to statements: DataFusion's parser, the statements that it does not support, and the conversion of its syntax
 //! trees.
 
+mod attach;
 mod backup;
 mod columns;
 mod comment;
@@ -121,6 +122,7 @@ pub fn with_pivots(mut statement: EngineStatement) -> Result<Statement> {
 /// for other statements and consumes none of their tokens.
 fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let parsers = [
+        attach::attach,
         backup::backup,
         maintenance::maintenance,
         schemas::schemas,
@@ -290,6 +292,9 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
             show.to_string(),
             "SHOW TABLES is; information_schema.tables can be queried with conditions",
         )),
+        Ast::ShowDatabases { terse: false, history: false, show_options } if is_plain(&show_options) => {
+            Ok(Statement::ShowDatabases)
+        }
         Ast::Truncate(truncate) => ddl::truncate(truncate),
         Ast::Comment { if_exists: true, .. } => {
             Err(SqlError::unsupported("COMMENT IF EXISTS", "COMMENT ON TABLE t IS 'text' is"))

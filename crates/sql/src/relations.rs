@@ -9,8 +9,8 @@ use crate::parse::parse;
 use crate::statement::Statement;
 
 /// Names of the tables and views that a query, such as that of a view, reads: as it writes them, without the name of
-/// the database. Names of `WITH` and of system tables are left out. A view that the query reads is named, and the
-/// tables under it are not.
+/// the database `taut`. Names of `WITH` and of system tables are left out. A view that the query reads is named, and
+/// the tables under it are not.
 ///
 /// # Errors
 /// If the text is not a statement.
@@ -24,12 +24,12 @@ pub fn relations_of(sql: &str) -> Result<Vec<TableReference>> {
     Ok(names)
 }
 
-/// A reference without the name of the database. `None` for relations of other databases and for system tables.
+/// A reference without the name of the database, unless it is in another database. `None` for system tables.
 fn user_relation(reference: TableReference) -> Option<TableReference> {
     if let TableReference::Full { catalog, .. } = &reference
         && &**catalog != CATALOG
     {
-        return None;
+        return Some(reference);
     }
     match reference {
         TableReference::Bare { table } => Some(TableReference::Bare { table }),

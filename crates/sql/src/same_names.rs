@@ -21,9 +21,10 @@ use datafusion_sql::sqlparser::ast::{
     Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
     Statement as Ast, TableAlias, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
+use taut_types::relation_name;
 
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{CATALOG, normalize};
+use crate::identifiers::{CATALOG, PUBLIC, normalize};
 use crate::mutation::{TARGET, WRITTEN};
 use crate::syntax::quoted;
 
@@ -123,7 +124,16 @@ fn written_name(name: &ObjectName) -> Option<WrittenName> {
         [catalog, schema, name] if catalog == CATALOG => {
             Some(WrittenName { schema: Some(schema.clone()), name: name.clone() })
         }
+        [catalog, schema, name] => Some(WrittenName { schema: Some(schema_in(catalog, schema)), name: name.clone() }),
         _ => None,
+    }
+}
+
+/// What stands for a schema of another database: `a` for schema `public` of database `a`, because `a.t` is in that.
+fn schema_in(database: &str, schema: &str) -> String {
+    match schema == PUBLIC {
+        true => database.to_owned(),
+        false => relation_name(database, schema),
     }
 }
 
@@ -242,6 +252,7 @@ impl<'a> RelationRewriter<'a> {
                     None => Ok(None),
                 }
             }
+            [database, schema, name] => self.replaced(&[schema_in(database, schema), name.clone()]),
             _ => Ok(None),
         }
     }

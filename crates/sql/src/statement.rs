@@ -181,6 +181,22 @@ pub enum Statement {
     },
     /// `BACKUP DATABASE STOP LOG`.
     StopLogRetention,
+    /// `ATTACH`.
+    Attach {
+        /// Path of the database.
+        path: String,
+        /// Name under which it is attached.
+        name: String,
+        /// Whether a database that is attached under the name is kept without an error.
+        if_not_exists: bool,
+    },
+    /// `DETACH`.
+    Detach {
+        /// Name of the attached database.
+        name: String,
+        /// Whether a missing database is ignored.
+        if_exists: bool,
+    },
     /// `CHECKPOINT`.
     Checkpoint,
     /// `VACUUM`, and `ALTER TABLE ... COMPACT`.
@@ -210,6 +226,8 @@ pub enum Statement {
     },
     /// `SHOW TABLES`.
     ShowTables,
+    /// `SHOW DATABASES`.
+    ShowDatabases,
     /// `SUMMARIZE`.
     Summarize {
         /// The query whose columns are summarized, as text.
@@ -377,6 +395,9 @@ impl Statement {
             | Self::Backup { .. }
             | Self::Describe { .. }
             | Self::ShowTables
+            | Self::ShowDatabases
+            | Self::Attach { .. }
+            | Self::Detach { .. }
             | Self::Summarize { .. } => Rows,
         }
     }

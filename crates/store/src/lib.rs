@@ -20,6 +20,7 @@
 //! assert_eq!(store.snapshot().table("numbers").unwrap().rows(), 0);
 //! ```
 
+mod attached;
 pub mod backup;
 mod block_file;
 mod cache;
@@ -49,6 +50,7 @@ mod temporary;
 mod transaction;
 mod verify;
 
+pub use attached::{AttachError, AttachedSnapshot};
 pub(crate) use block_file::WeakBlockFile;
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};

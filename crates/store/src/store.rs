@@ -23,6 +23,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use taut_types::TableDesign;
 
+use crate::attached::AttachedDatabases;
 use crate::catalog::change::Change;
 use crate::catalog::record::{self, CommitStamp, now_in_micros};
 use crate::catalog::{AppliedEdit, SortBounds};
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     pub directory: Arc<Directory>,
     pub snapshot: Arc<RwLock<Arc<Catalog>>>,
     pub commits: Mutex<Commits>,
+    pub attached: AttachedDatabases,
     /// Held while a checkpoint is taken.
     pub checkpoints: Mutex<()>,
     /// Held while a backup is taken.
@@ -177,6 +179,7 @@ impl Store {
             directory,
             snapshot,
             commits: Mutex::new(commits),
+            attached: AttachedDatabases::default(),
             checkpoints: Mutex::default(),
             backups: Mutex::default(),
             locks: Locks::default(),

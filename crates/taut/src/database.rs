@@ -255,7 +255,7 @@ impl Database {
     /// # Errors
     /// If the database cannot be read, or the path now leads to another one. The state then does not change.
     pub fn refresh(&self) -> Result<bool, Error> {
-        Ok(self.store.refresh()?)
+        Ok(self.store.refresh()? | self.store.refresh_attached()?)
     }
 
     /// Whether the database is open read-only.

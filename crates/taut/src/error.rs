@@ -99,16 +99,9 @@ impl Error {
 
     /// SQLSTATE of the error: five characters, as listed in PostgreSQL's documentation.
     pub fn sqlstate(&self) -> &'static str {
-        use taut_store::OpenError;
         match &self.0 {
             Kind::Query(error) => error.sqlstate(),
-            Kind::Open(OpenError::Locked { .. } | OpenError::NotRegistered { .. }) => "55006",
-            Kind::Open(OpenError::Creating { .. } | OpenError::Incomplete { .. }) => "57P03",
-            Kind::Open(OpenError::Corrupt { .. } | OpenError::MissingLog { .. } | OpenError::MissingDelta { .. }) => {
-                "XX001"
-            }
-            Kind::Open(OpenError::Missing { .. } | OpenError::Foreign { .. } | OpenError::Empty { .. }) => "3D000",
-            Kind::Open(_) => "58030",
+            Kind::Open(error) => taut_query::open_state(error),
             Kind::Threads(_) => "53000",
             Kind::OtherSettings { .. } => "55006",
             Kind::Nested => "55000",

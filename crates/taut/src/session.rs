@@ -77,7 +77,7 @@ impl Session {
     /// # Errors
     /// If [`Database::refresh`](crate::Database::refresh) fails.
     pub fn refresh(&self) -> Result<bool, Error> {
-        Ok(self.query.store().refresh()?)
+        Ok(self.query.store().refresh()? | self.query.store().refresh_attached()?)
     }
 
     /// Whether the database is open read-only.

@@ -1,5 +1,6 @@
 //! Errors of statements: message, detail, hint and position, in PostgreSQL's words where it has the same error.
 
+mod attach;
 mod engine;
 mod generated;
 mod index;
@@ -16,6 +17,7 @@ use taut_sql::{ObjectKind, SqlError};
 use taut_store::{CommitError, TransactionError};
 use taut_types::{DesignError, SchemaError};
 
+pub use attach::{AttachError, open_state};
 pub use generated::GeneratedColumnError;
 pub use index::{IndexClause, IndexError};
 pub use sequence::SequenceError;
@@ -108,6 +110,9 @@ pub enum QueryError {
     /// A generated column that is not possible, or a change of one.
     #[error(transparent)]
     Generated(#[from] GeneratedColumnError),
+    /// An attached database.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// A temporary relation, or a permanent one that would depend on it.
     #[error(transparent)]
     Temporary(#[from] TemporaryError),
@@ -399,6 +404,7 @@ impl QueryError {
         match self {
             Self::Sql(error) => error.hint(),
             Self::Generated(error) => error.hint(),
+            Self::Attach(error) => error.hint(),
             Self::Transaction { hint, .. } | Self::File { hint, .. } => hint.map(str::to_owned),
             Self::Cardinality { verb: "INSERT" } => Some(
                 "Ensure that no rows proposed for insertion within the same command have duplicate constrained values."

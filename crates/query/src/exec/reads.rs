@@ -87,7 +87,7 @@ impl StatementReads {
         let Some(transaction) = self.transaction.upgrade() else { return Ok(()) };
         let mut found: BTreeMap<TableId, Vec<Vec<ColumnPredicate>>> = BTreeMap::new();
         plan.apply(|node| {
-            if let Some(source) = scan_source(node) {
+            if let Some(source) = scan_source(node).filter(|source| !source.table().is_attached) {
                 found.entry(source.table().stored().id).or_default().push(source.predicates_at_planning());
             }
             Ok(TreeNodeRecursion::Continue)

@@ -45,10 +45,12 @@ impl TautTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<ScanSource> {
-        if let Some(reads) = state.config().get_extension::<StatementReads>() {
+        let reads = state.config().get_extension::<StatementReads>().filter(|_| !self.is_attached);
+        if let Some(reads) = reads {
             reads.record_scan(self.stored.id);
         }
-        let table = Arc::new(Self::whole(Arc::clone(&self.store), Arc::clone(&self.stored)));
+        let whole = Self::whole(Arc::clone(&self.store), Arc::clone(&self.stored));
+        let table = Arc::new(Self { is_attached: self.is_attached, ..whole });
         let IndexedConditions { conditions: filters, implied } = IndexedConditions::new(filters, &self.stored)?;
         let share = (!filters.is_empty()).then(|| self.selectivity(&filters));
         let mut conditions = Vec::with_capacity(filters.len());
@@ -174,6 +176,9 @@ impl TableProvider for TautTable {
         }
         if insert_op != InsertOp::Append {
             return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);
+        }
+        if self.is_attached {
+            return not_impl_err!("INSERT into table {} of an attached database", self.stored.name);
         }
         let input = self.with_hidden_columns(input)?;
         let target = Target::Table(Arc::clone(&self.stored));

@@ -20,9 +20,10 @@ use taut_sql::{
     CATALOG, INFORMATION_SCHEMA, Names, PG_CATALOG, PUBLIC, QualifiedName, SYSTEM, SYSTEM_SCHEMAS, Statement, TARGET,
     UNQUALIFIED, WRITTEN,
 };
-use taut_store::{Catalog, Store, View};
+use taut_store::{AttachedSnapshot, Catalog, Store, View};
 use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name, split_relation_name};
 
+use crate::error::QueryError;
 use crate::exec::operators::Interrupt;
 use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
@@ -30,6 +31,7 @@ use crate::mover::MoverState;
 use crate::plan::files::text_table;
 use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
 use crate::plan::{RelationNames, SearchedNames, unmaterialized_plan};
+use crate::session::attached::check_functions;
 use crate::session::information_schema::InformationSchema;
 use crate::session::pg_catalog::PgCatalog;
 use crate::session::search_path::SearchPath;
@@ -77,6 +79,10 @@ pub struct StatementCatalog {
     pub prefers_merge_joins: bool,
     /// Number of enclosing views that are being expanded.
     pub view_depth: usize,
+    /// The attached databases.
+    pub attached: Arc<[AttachedSnapshot]>,
+    /// Name of the attached database to which this catalog belongs. `None` for the session's own database.
+    pub database: Option<Arc<str>>,
 }
 
 impl StatementCatalog {
@@ -99,6 +105,23 @@ impl StatementCatalog {
         session
     }
 
+    /// The catalog of an attached database. It knows no other database, and what it reads is not part of the read set.
+    fn attached(&self, name: &str) -> Option<Self> {
+        let database = self.attached.iter().find(|database| *database.name == *name)?;
+        Some(Self {
+            store: Arc::clone(&database.store),
+            snapshot: Arc::clone(&database.catalog),
+            search_path: SearchPath::of_view(&[]),
+            visible: None,
+            relations: Vec::new(),
+            changed: None,
+            reads: None,
+            attached: Arc::new([]),
+            database: Some(Arc::clone(&database.name)),
+            ..self.clone()
+        })
+    }
+
     /// Columns of a table or view that the query of a view sees. `None` for all.
     fn visible_columns(&self, relation: &str) -> Option<&[String]> {
         self.visible.as_ref()?.get(relation).map(Vec::as_slice).filter(|columns| !columns.is_empty())
@@ -112,7 +135,11 @@ impl StatementCatalog {
             }
             let visible = self.visible_columns(name);
             let table = TautTable::new(Arc::clone(&self.store), Arc::clone(table), self.names.as_deref(), visible);
-            return Ok(Some(Arc::new(if self.are_keys_valid { table } else { table.without_keys() })));
+            return Ok(Some(Arc::new(match &self.database {
+                Some(_) => table.attached(),
+                None if self.are_keys_valid => table,
+                None => table.without_keys(),
+            })));
         }
         match self.snapshot.view(name) {
             Some(view) => Ok(Some(self.view(view).await?)),
@@ -166,6 +193,9 @@ impl StatementCatalog {
         let View { name, sql, search_path, relations } = view;
         if self.view_depth >= VIEW_DEPTH_MAX {
             return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
+        }
+        if self.database.is_some() {
+            check_functions(name, sql).map_err(|error| DataFusionError::External(Box::new(QueryError::from(error))))?;
         }
         let Some(session) = self.session.upgrade() else {
             return plan_err!("view {name:?} is read without a session");
@@ -263,11 +293,13 @@ impl CatalogProviderList for StatementCatalog {
     }
 
     fn catalog_names(&self) -> Vec<String> {
-        vec![CATALOG.to_owned()]
+        let attached = self.attached.iter().map(|database| database.name.as_ref().to_owned());
+        std::iter::once(CATALOG.to_owned()).chain(attached).collect()
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG).then(|| Arc::new(self.clone()) as Arc<dyn CatalogProvider>)
+        let catalog = if name == CATALOG { Some(self.clone()) } else { self.attached(name) };
+        catalog.map(|catalog| Arc::new(catalog) as Arc<dyn CatalogProvider>)
     }
 }
 
@@ -280,16 +312,22 @@ impl CatalogProvider for StatementCatalog {
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         match name {
             UNQUALIFIED => Some(Arc::new(UserSchema { catalog: self.clone(), name: None })),
+            // These show the session's own database only.
+            INFORMATION_SCHEMA | PG_CATALOG if self.database.is_some() => None,
             SYSTEM => {
                 let Self { store, snapshot, mover, settings, .. } = self.clone();
-                Some(Arc::new(SystemSchema(SystemState { store, snapshot, mover, settings })))
+                let is_attached = self.database.is_some();
+                Some(Arc::new(SystemSchema(SystemState { store, snapshot, mover, settings, is_attached })))
             }
             INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(self))),
             PG_CATALOG => Some(Arc::new(PgCatalog::new(self))),
             name if name == TEMPORARY_SCHEMA || self.snapshot.has_schema(name) => {
                 Some(Arc::new(UserSchema { catalog: self.clone(), name: Some(name.to_owned()) }))
             }
-            _ => None,
+            name => {
+                let name_in_attached = Some(PUBLIC.to_owned());
+                Some(Arc::new(UserSchema { catalog: self.attached(name)?, name: name_in_attached }))
+            }
         }
     }
 }
@@ -321,7 +359,7 @@ impl SchemaProvider for UserSchema {
         let Some(schema) = &self.name else { return self.catalog.unqualified(name).await };
         match self.catalog.relation(&relation_name(schema, name)).await? {
             // Registered batches are in schema `public`.
-            None if schema == PUBLIC => self.catalog.file(name).await,
+            None if schema == PUBLIC && self.catalog.database.is_none() => self.catalog.file(name).await,
             found => Ok(found),
         }
     }

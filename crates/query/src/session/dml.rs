@@ -460,6 +460,7 @@ impl QuerySession {
 
     /// Returns the table that a mutation changes.
     pub(super) fn target_table<'a>(&self, snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
+        self.check_is_own(&mutation.table)?;
         let name = self.search_path().name(snapshot, &mutation.table)?;
         snapshot.table(&name).ok_or_else(|| QueryError::no_relation(name))
     }

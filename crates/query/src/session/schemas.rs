@@ -28,6 +28,7 @@ impl QuerySession {
 
     /// The relation that a statement names: see [`SearchPath::name`].
     pub(super) fn name(&self, reference: &TableReference) -> Result<String> {
+        self.check_is_own(reference)?;
         self.search_path().name(&self.snapshot(), reference)
     }
 
@@ -37,6 +38,7 @@ impl QuerySession {
 
     /// The name of a relation that a statement creates: see [`SearchPath::new_name`].
     pub(super) fn new_name(&self, reference: &TableReference, is_temporary: bool) -> Result<String> {
+        self.check_is_own(reference)?;
         self.search_path().new_name(&self.snapshot(), reference, is_temporary)
     }
 
@@ -48,6 +50,8 @@ impl QuerySession {
         is_temporary: bool,
         sql: &str,
     ) -> Result<(String, Option<String>)> {
+        self.check_is_own(reference)?;
+        self.check_view_reads_own(sql)?;
         let (path, snapshot) = (self.search_path(), self.snapshot());
         let is_read = |relation: &TableReference| {
             let name = path.name(&snapshot, relation);
@@ -75,6 +79,7 @@ impl QuerySession {
             let notice = format!("schema {name:?} already exists, skipping");
             return Ok(Outcome::Done(Done { notices: vec![notice], ..done }));
         }
+        self.check_schema_name(name)?;
         self.changes().commit_last(|edit| edit.create_schema(name))?;
         Ok(Outcome::Done(done))
     }
@@ -134,6 +139,7 @@ impl QuerySession {
         if name == PUBLIC || name == TEMPORARY_SCHEMA {
             return Err(QueryError::unsupported(format!("ALTER SCHEMA {name}"), "other schemas can be renamed"));
         }
+        self.check_schema_name(new_name)?;
         let contents = contents(&snapshot, name);
         let relations: BTreeSet<&str> = contents.iter().map(|(_, relation)| relation.as_str()).collect();
         refuse_readers(&snapshot, "rename", format!("schema {name:?}"), relations)?;
@@ -249,6 +255,7 @@ impl QuerySession {
     /// exist yet.
     fn name_parent(&self, constraint: &mut DeclaredConstraint, table: &str) -> Result<()> {
         if let DeclaredRule::ForeignKey { table: parent, .. } = &mut constraint.rule {
+            self.check_is_own(parent)?;
             let name = self.search_path().name_beside(&self.snapshot(), parent, Some(table))?;
             let is_temporary = is_temporary_relation(table);
             if is_temporary_relation(&name) != is_temporary && (name == table || self.table(&name).is_ok()) {

@@ -5,6 +5,7 @@ mod blocks;
 mod columns;
 mod comments;
 mod constraints;
+mod databases;
 mod indexes;
 mod mover;
 mod partitions;
@@ -48,11 +49,12 @@ pub struct SystemTable {
 
 impl SystemTable {
     /// All system tables, ordered by name.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         blocks::TABLE,
         columns::TABLE,
         comments::TABLE,
         constraints::TABLE,
+        databases::TABLE,
         indexes::TABLE,
         mover::TABLE,
         partitions::TABLE,
@@ -142,6 +144,8 @@ pub struct SystemState {
     pub snapshot: Arc<Catalog>,
     pub mover: Arc<MoverState>,
     pub settings: Arc<SettingValues>,
+    /// Whether the store and the snapshot are those of an attached database, unlike the rest.
+    pub is_attached: bool,
 }
 
 /// One batch for each table of the snapshot.
@@ -166,6 +170,10 @@ impl SchemaProvider for SystemSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let is_of_session = [databases::TABLE.name, mover::TABLE.name, settings::TABLE.name].contains(&name);
+        if self.0.is_attached && is_of_session {
+            return Ok(None);
+        }
         let Some(table) = SystemTable::ALL.into_iter().find(|table| table.name == name) else { return Ok(None) };
         let schema = table.schema();
         let contents = TableContents { rows: table.rows, schema: Arc::clone(&schema), state: self.0.clone() };

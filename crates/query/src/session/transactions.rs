@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
 use taut_sql::{IsolationLevel, Statement, StatementClass, TableSource, is_insert};
-use taut_store::{Catalog, CommitError, SavepointState, Synchronous, TableId, Transaction};
+use taut_store::{AttachedSnapshot, Catalog, CommitError, SavepointState, Synchronous, TableId, Transaction};
 use taut_types::is_temporary_relation;
 
 use super::temporary::OnCommitActions;
@@ -35,6 +35,8 @@ struct OpenTransaction {
     start: DateTime<Utc>,
     isolation: IsolationLevel,
     read_only: bool,
+    /// The attached databases as its statements see them. `None` until the first statement runs.
+    attached: Option<Arc<[AttachedSnapshot]>>,
     /// Whether a statement has run in the transaction. The first statement fixes the snapshot.
     has_run: bool,
     /// Whether a statement has failed. The transaction can then only be rolled back.
@@ -65,6 +67,11 @@ impl Transactions {
     /// The transaction in progress.
     pub fn transaction(&self) -> Option<Arc<Transaction>> {
         self.current.as_ref().map(|current| Arc::clone(&current.transaction))
+    }
+
+    /// The attached databases as the transaction in progress sees them. `None` if it has run no statement.
+    pub fn attached(&self) -> Option<Arc<[AttachedSnapshot]>> {
+        self.current.as_ref().and_then(|current| current.attached.clone())
     }
 
     /// When the transaction in progress began.
@@ -112,6 +119,7 @@ impl QuerySession {
                     start: SystemTime::now().into(),
                     isolation,
                     read_only,
+                    attached: None,
                     has_run,
                     has_failed,
                     maintenance_locks,
@@ -176,6 +184,9 @@ impl QuerySession {
         let state = &mut *self.transactions.lock();
         let Some(current) = &mut state.current else { return Ok(()) };
         current.ensure_not_failed()?;
+        if current.attached.is_none() || current.isolation == IsolationLevel::ReadCommitted {
+            current.attached = Some(self.store.attached());
+        }
         if !current.has_run {
             current.transaction.refresh_with_savepoints()?;
         } else if current.isolation == IsolationLevel::ReadCommitted {

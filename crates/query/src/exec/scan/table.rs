@@ -26,6 +26,8 @@ pub struct TautTable {
     pub(crate) keys: OnceLock<Option<Constraints>>,
     /// Whether the rows are known to obey the keys of the stored table.
     pub(crate) obeys_keys: bool,
+    /// Whether the table is in an attached database. Its id may be that of a table of the session's own database.
+    pub(crate) is_attached: bool,
     /// Default expressions by column name. Computed when a statement inserts.
     pub(crate) defaults: OnceLock<HashMap<String, Expr>>,
 }
@@ -52,7 +54,7 @@ impl TautTable {
             }
         };
         let (keys, defaults) = (OnceLock::new(), OnceLock::new());
-        Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
+        Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, is_attached: false, defaults }
     }
 
     /// Creates a provider with all columns of the table, those that belong to indexes included.
@@ -74,6 +76,12 @@ impl TautTable {
         Self { keys: OnceLock::from(None), obeys_keys: false, ..self }
     }
 
+    /// The same table as one of an attached database. It has no keys for the planner, because foreign keys refer to
+    /// tables by id.
+    pub fn attached(self) -> Self {
+        Self { is_attached: true, ..self.without_keys() }
+    }
+
     /// As [`TautTable::new`], for visible columns that are already known: their ordinals and their Arrow schema.
     pub(crate) fn with_visible(
         store: Arc<Store>,
@@ -83,7 +91,7 @@ impl TautTable {
     ) -> Self {
         let rows = stored.rows();
         let (keys, defaults) = (OnceLock::new(), OnceLock::new());
-        Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, defaults }
+        Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, is_attached: false, defaults }
     }
 
     /// Columns that a statement sees: their ordinals in the stored table and their Arrow schema.

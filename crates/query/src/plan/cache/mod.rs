@@ -312,6 +312,7 @@ fn replace_tables_by_shapes(plan: LogicalPlan) -> Result<(LogicalPlan, Vec<(Tabl
         let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
         let provider = source_as_provider(&scan.source)?;
         let table = provider.downcast_ref::<TautTable>();
+        let table = table.filter(|table| !table.is_attached);
         let table = table.ok_or_else(|| internal_datafusion_err!("a table that is not stored"))?;
         tables.push((table.stored().id, table.rows()));
         scan.source = Arc::new(table.shape());
@@ -362,7 +363,8 @@ fn reads_only_stored_tables(plan: &LogicalPlan) -> Result<bool> {
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
             let provider = source_as_provider(&scan.source)?;
-            stored &= provider.downcast_ref::<TautTable>().is_some_and(|table| !table.has_row_ids());
+            stored &=
+                provider.downcast_ref::<TautTable>().is_some_and(|table| !table.has_row_ids() && !table.is_attached);
         }
         // Rows that are computed once belong to one execution.
         stored &= !matches!(node, LogicalPlan::Extension(_));
