@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use taut_sql::{
-    ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, name_of_reference, without_table,
+    ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, name_of_reference, names_column,
+    without_table,
 };
 use taut_store::{Catalog, Check, Constraints, ForeignKey, ReferentialAction, TableId, UniqueKey};
 use taut_types::{Column, ColumnIndex, Schema, sibling_name, unqualified_name};
@@ -210,7 +211,8 @@ fn add_constraint(
         DeclaredRule::Check { condition: expression } => {
             let text = without_table(expression, &unqualified_name(subject.name)).to_string();
             compile_condition(&text, subject.schema)?;
-            let name = constraint_name(constraints, constraint, (subject, catalog), "check")?;
+            let suffix = check_suffix(&text, subject.schema)?;
+            let name = constraint_name(constraints, constraint, (subject, catalog), &suffix)?;
             constraints.checks.push(Check { name, condition: text });
         }
         DeclaredRule::ForeignKey { columns, table, referenced, on_delete } => {
@@ -248,6 +250,20 @@ fn add_constraint(
         }
     }
     Ok(())
+}
+
+/// Suffix of the name of a check. As in PostgreSQL, it has the column if the condition names exactly one.
+fn check_suffix(condition: &str, schema: &Schema) -> Result<String> {
+    let mut named = Vec::new();
+    for column in schema.columns() {
+        if names_column(condition, &column.name)? {
+            named.push(&column.name);
+        }
+    }
+    Ok(match named.as_slice() {
+        [column] => format!("{column}_check"),
+        _ => "check".to_owned(),
+    })
 }
 
 /// Name of a constraint. Generates one if none is given, and refuses a name that the table already uses for another
