@@ -85,9 +85,9 @@ pub use index_part::{IndexPart, is_index_part};
 pub use limits::is_long;
 pub use listed_values::{inserts_values, lists_values};
 pub use mutation::{
-    ACTION, Action, Conflict, ConflictTarget, GeneratedAlways, ListedRows, ModifyingWith, Mutation, MutationKind,
-    MutationQuery, Outputs, PartStatement, ROW, TARGET, TargetColumn, WRITTEN, WithPart, assignment_function,
-    column_count, values_error,
+    ACTION, Action, CHECK_ROW, Conflict, ConflictTarget, GeneratedAlways, ListedRows, ModifyingWith, Mutation,
+    MutationKind, MutationQuery, Outputs, PartStatement, ROW, TARGET, TargetColumn, WRITTEN, WithPart,
+    assignment_function, column_count, values_error,
 };
 pub use names::Names;
 pub use open_pivots::{PIVOT_VALUES_MAX, list_pivot_values, pivot_values_query};

@@ -49,6 +49,9 @@ pub use self::target::{GeneratedAlways, TargetColumn, assignment_function};
 pub const TARGET: &str = "taut target";
 /// Relation of the rows that a statement changed, for `RETURNING`.
 pub const WRITTEN: &str = "taut written";
+/// Function that fails if the proposed row of an `INSERT ... ON CONFLICT` violates a constraint. Its arguments are a
+/// value, which it returns, and the values of all columns of the table.
+pub const CHECK_ROW: &str = "taut check row";
 /// Column with the id of a row, in [`TARGET`] and in the result of the query. It is null for rows to insert.
 pub const ROW: &str = "taut row";
 /// Column with the code of an [`Action`], in the result of the query.

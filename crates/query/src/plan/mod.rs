@@ -10,6 +10,7 @@ pub mod files;
 pub mod insert_columns;
 mod order_all;
 pub mod parameters;
+pub mod row_check;
 pub mod rules;
 pub mod table;
 

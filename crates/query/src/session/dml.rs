@@ -7,7 +7,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::common::format::ExplainStatementOptions;
 use datafusion::datasource::MemTable;
-use datafusion::execution::SessionState;
+use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
@@ -133,7 +133,7 @@ impl QuerySession {
             let table = self.table(&self.name(&mutation.table)?)?;
             let by_name = self.with_columns_by_name(mutation, names.as_ref()).await?;
             let BoundMutation { query, .. } = bind_mutation(by_name.as_ref().unwrap_or(mutation), &table)?;
-            let state = self.target_state(&changes, &table, names.as_ref());
+            let state = self.target_state(&changes, &table, names.as_ref())?;
             statement_to_plan(&state, &engine_query(query.query)).await?;
             withdraw_reads(&state);
         }
@@ -204,7 +204,7 @@ impl QuerySession {
         let MutationRequest { mutation, names, parameters, .. } = request;
         let BoundMutation { query, keys, assigned } = bind_mutation(mutation, table)?;
         let changes = changes.with_assigned_columns(assigned);
-        let mut state = self.target_state(&changes, table, *names);
+        let mut state = self.target_state(&changes, table, *names)?;
         if mutation.kind != MutationKind::Insert
             && let Some(options) = state.config_mut().options_mut().extensions.get_mut::<TautOptions>()
         {
@@ -294,13 +294,9 @@ impl QuerySession {
         }
         let (kind, count) = (request.mutation.kind, rows.len());
         if kind == MutationKind::Insert {
+            // As in PostgreSQL, the proposed row must not violate NOT NULL or CHECK even if its key exists.
+            let Some(new) = self.listed_rows(request.mutation, table, values)? else { return Ok(None) };
             if count == 0 {
-                let target = self.insert_targets.get(table)?;
-                let listed =
-                    request.mutation.listed_rows().and_then(|listed| target.listed_columns(table, listed, values));
-                let settings = self.planning.state(&self.context);
-                let new = listed.map(|listed| listed.rows(&target, settings.config_options())).transpose()?;
-                let Some(new) = new else { return Ok(None) };
                 let returned = cached.evaluate_returning(Some(&new), values)?;
                 let count = new.num_rows() as u64;
                 transaction.insert_rows(table.id, &new)?;
@@ -325,6 +321,14 @@ impl QuerySession {
             None => changes.record_written(table, WrittenRows::Deleted(rows)),
         }
         Ok(Some((count, returned)))
+    }
+
+    /// Builds the rows that an `INSERT` lists. `None` if it must be planned.
+    fn listed_rows(&self, mutation: &Mutation, table: &Table, values: &[Value]) -> Result<Option<RecordBatch>> {
+        let target = self.insert_targets.get(table)?;
+        let listed = mutation.listed_rows().and_then(|listed| target.listed_columns(table, listed, values));
+        let settings = self.planning.state(&self.context);
+        listed.map(|listed| listed.rows(&target, settings.config_options())).transpose()
     }
 
     /// Returns the cached plan of a mutation. It is created when the mutation runs for the second time.
@@ -399,7 +403,7 @@ impl QuerySession {
             return Ok(cached);
         }
         let BoundMutation { query, assigned, .. } = bind_mutation(conflict_update.as_ref().unwrap_or(mutation), table)?;
-        let state = self.target_state(changes, table, *names);
+        let state = self.target_state(changes, table, *names)?;
         let plan = statement_to_plan(&state, &engine_query(query.query)).await?;
         // This plan is not run.
         withdraw_reads(&state);
@@ -444,7 +448,7 @@ impl QuerySession {
         changes: &Changes,
         table: &Arc<Table>,
         names: Option<&Arc<Names>>,
-    ) -> SessionState {
+    ) -> Result<SessionState> {
         let mut catalog = self.catalog(changes.snapshot(), names);
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
         let target = if catalog.are_keys_valid { target } else { target.without_keys() };
@@ -455,7 +459,8 @@ impl QuerySession {
         }
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(changes.clone()));
-        state
+        state.register_udf(Arc::new(self.insert_targets.get(table)?.row_check()))?;
+        Ok(state)
     }
 
     /// Returns the table that a mutation changes.

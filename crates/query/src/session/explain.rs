@@ -45,7 +45,7 @@ impl QuerySession {
         let by_name = self.with_columns_by_name(mutation, *names).await?;
         let mutation = by_name.as_ref().unwrap_or(mutation);
         let BoundMutation { query, .. } = bind_mutation(mutation, table)?;
-        let state = self.target_state(&changes, table, *names);
+        let state = self.target_state(&changes, table, *names)?;
         let query = engine_query(query.query);
         if !request.is_part {
             check_parameters(&query, mutation, parameters)?;

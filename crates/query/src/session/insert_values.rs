@@ -10,7 +10,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::datasource::MemTable;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, ScalarUDF};
 use datafusion::physical_plan::execute_stream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Parens, SetExpr, Statement as Ast, TableObject};
@@ -24,6 +24,7 @@ use crate::constraints::{DefaultValues, default_expression};
 use crate::error::Result;
 use crate::exec::insert::InsertExec;
 use crate::plan::cache::convert_exactly;
+use crate::plan::row_check::RowCheck;
 use crate::write::changes::{Changes, WrittenRows};
 use crate::write::coerce::Coercion;
 use crate::write::commit::check_constraints;
@@ -100,7 +101,7 @@ pub(super) struct InsertTarget {
     defaults: Vec<Option<Column>>,
     /// Schema of the table with all columns nullable.
     nullable: SchemaRef,
-    coercion: Coercion,
+    coercion: Arc<Coercion>,
 }
 
 /// Values of a column.
@@ -156,9 +157,14 @@ impl InsertTarget {
             constraints: Arc::clone(&table.constraints),
             defaults: (0..types.len()).map(default).collect(),
             types,
-            coercion: Coercion::for_table(&(Arc::clone(&nullable) as SchemaRef), table)?,
+            coercion: Arc::new(Coercion::for_table(&(Arc::clone(&nullable) as SchemaRef), table)?),
             nullable,
         })
+    }
+
+    /// The function that checks proposed rows, see [`taut_sql::CHECK_ROW`].
+    pub(super) fn row_check(&self) -> ScalarUDF {
+        RowCheck::udf(Arc::clone(&self.nullable), Arc::clone(&self.coercion))
     }
 
     /// Converts listed rows to values for each column of the table. `None` if the statement must be planned: for

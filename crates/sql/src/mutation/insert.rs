@@ -14,7 +14,7 @@ use super::insert_modifiers::{Modifiers, Overriding};
 use super::qualify::qualify_columns;
 use super::target::Target;
 use super::update::Update;
-use super::{ACTION, Action, HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
+use super::{ACTION, Action, CHECK_ROW, HiddenColumns, MutationQuery, Outputs, Parts, ROW, TargetColumn, reject_parts};
 use crate::desugar::rewrite_values_with_queries;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, single_name};
@@ -205,7 +205,7 @@ impl Insert {
         // In `excluded`, a column without a given value has its default.
         let values = columns.iter().zip(values).map(|(column, value)| aliased(column.cast(value), column.name));
         let rows = derived_table(select(values.collect(), vec![without_joins(source)], None), EXCLUDED, &[]);
-        let rows = with_expressions(rows, columns);
+        let rows = with_row_check(with_expressions(rows, columns), columns, conflict_keys);
         let excluded = |column: &TargetColumn<'_>| syntax::column(EXCLUDED, column.name);
         let matches =
             |names: &Vec<String>| all_of(names.iter().map(|name| equal(target.column(name), column(EXCLUDED, name))));
@@ -443,6 +443,21 @@ fn with_expressions(rows: TableFactor, columns: &[TargetColumn<'_>]) -> TableFac
         let values = columns.iter().map(|column| aliased(value(column), column.name));
         derived_table(select(values.collect(), vec![without_joins(rows)], None), EXCLUDED, &[])
     })
+}
+
+/// Checks proposed rows by [`CHECK_ROW`], which returns its first argument. As in PostgreSQL, a row must not violate
+/// NOT NULL or CHECK even if it conflicts with an existing row.
+fn with_row_check(rows: TableFactor, columns: &[TargetColumn<'_>], conflict_keys: &[Vec<String>]) -> TableFactor {
+    // The planner knows nothing about the result of a function, and joins the rows by the columns of the keys.
+    let is_key = |column: &TargetColumn<'_>| conflict_keys.iter().flatten().any(|key| key == column.name);
+    let checked = columns.iter().position(|column| !is_key(column)).unwrap_or_default();
+    let excluded = |column: &TargetColumn<'_>| syntax::column(EXCLUDED, column.name);
+    let value = |(index, column): (usize, &TargetColumn<'_>)| match index == checked {
+        true => syntax::call(CHECK_ROW, [column].into_iter().chain(columns).map(excluded).collect()),
+        false => excluded(column),
+    };
+    let values = columns.iter().enumerate().map(|(index, column)| aliased(value((index, column)), column.name));
+    derived_table(select(values.collect(), vec![without_joins(rows)], None), EXCLUDED, &[])
 }
 
 /// Error about an `INSERT` with another number of values than it has columns to fill.

@@ -156,6 +156,8 @@ fn insert_returns_rows_in_table_order_with_defaults() {
 #[test]
 fn conflicts_are_found_by_a_join_with_the_key() {
     let rows = "(SELECT excluded.a AS a, 7 AS b, excluded.c AS c FROM (VALUES (1, 2)) AS excluded (a, c)) AS excluded";
+    let row_check = r#""taut check row"(excluded.b, excluded.a, excluded.b, excluded.c)"#;
+    let rows = format!("(SELECT excluded.a AS a, {row_check} AS b, excluded.c AS c FROM {rows}) AS excluded");
     let join = format!(r#"{rows} LEFT JOIN "taut target" AS t ON t.a = excluded.a"#);
     let nothing = format!(
         r#"SELECT excluded.a AS a, excluded.b AS b, excluded.c AS c FROM {rows} WHERE NOT EXISTS (SELECT 1 AS "taut action" FROM "taut target" AS t WHERE t.a = excluded.a)"#

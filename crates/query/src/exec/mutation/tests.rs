@@ -9,10 +9,12 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use taut_sql::{MutationQuery, Parameters, ROW, Statement, TargetColumn, Value, parse, parse_expression};
-use taut_types::LogicalType;
+use taut_types::{Column, LogicalType, Schema};
 
 use crate::error::QueryError;
 use crate::plan::parameters::BindParameters;
+use crate::plan::row_check::RowCheck;
+use crate::write::coerce::Coercion;
 
 /// A context with three tables: the target of the mutations with row ids, `t` with the same rows for the other parts of
 /// a statement, and `u`.
@@ -27,6 +29,11 @@ fn context() -> SessionContext {
         let batch = RecordBatch::try_from_iter([("a", a), ("b", b), ("c", c)].into_iter().chain(row)).unwrap();
         Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())
     };
+    let columns = ["a", "b", "c"].into_iter().zip([LogicalType::Integer, LogicalType::Integer, LogicalType::Varchar]);
+    let columns = columns.map(|(name, logical_type)| Column::new(name, logical_type, true));
+    let schema = Schema::new(columns.collect()).unwrap();
+    let coercion = Arc::new(Coercion::new(&schema.arrow(), &schema, "t").unwrap());
+    context.register_udf(RowCheck::udf(schema.arrow(), coercion));
     let rows = |ids| table(ids, vec![1, 2], vec![10, 20], vec!["x", "y"]);
     context.register_table("\"taut target\"", rows(Some(vec![100, 200]))).unwrap();
     context.register_table("t", rows(None)).unwrap();
