@@ -39,7 +39,7 @@ impl QuerySession {
         let planned = statement_to_plan(&state, &statement).await;
         // Planning reads no rows. The query that computes the summary records what it reads.
         withdraw_reads(&state);
-        Ok(planned?.schema().fields().iter().map(|field| column_summary(field)).collect())
+        Ok(planned?.schema().fields().iter().enumerate().map(|(index, field)| column_summary(index, field)).collect())
     }
 }
 
@@ -47,8 +47,13 @@ fn no_query() -> QueryError {
     QueryError::unsupported("SUMMARIZE of this statement", "a table or a query is")
 }
 
-fn column_summary(field: &Field) -> ColumnSummary {
-    let column = quote_name(field.name());
+/// Name of a column of the rows. Names of the query may be equal.
+fn row_column(index: usize) -> String {
+    quote_name(&format!("column {index}"))
+}
+
+fn column_summary(index: usize, field: &Field) -> ColumnSummary {
+    let column = row_column(index);
     let data_type = field.data_type();
     let text = |name: &str| format!("'{}'", name.replace('\'', "''"));
     let if_text = |expression: String, of_type: &str| match has_text(data_type) {
@@ -128,5 +133,6 @@ fn summary_query(query: &str, summaries: &[ColumnSummary]) -> Option<String> {
     let arrays: Vec<String> = names.iter().enumerate().map(array).collect();
     let columns: Vec<String> = names.iter().map(|name| format!("unnest(summaries.{name}) AS {name}")).collect();
     let (columns, arrays) = (columns.join(", "), arrays.join(", "));
-    Some(format!("SELECT {columns} FROM (SELECT {arrays} FROM ({query}) AS \"taut rows\") AS summaries"))
+    let rows = (0..summaries.len()).map(row_column).collect::<Vec<_>>().join(", ");
+    Some(format!("SELECT {columns} FROM (SELECT {arrays} FROM ({query}) AS \"taut rows\" ({rows})) AS summaries"))
 }
