@@ -497,6 +497,10 @@ impl QuerySession {
             }
             Statement::Use { schema } => Err(QueryError::no_schema(schema)),
             Statement::Show(setting) => self.show(*setting),
+            Statement::DeallocateAll => {
+                self.prepared.clear();
+                Ok(Outcome::Done(Done::with_tag("DEALLOCATE ALL")))
+            }
             Statement::ShowAll => self.show_all(),
             Statement::Engine { .. }
             | Statement::Mutation { .. }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use datafusion_common::format::ExplainStatementOptions;
 use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
 use datafusion_sql::planner::object_name_to_table_reference;
-use datafusion_sql::sqlparser::ast::{ObjectType, ShowStatementOptions, Statement as Ast};
+use datafusion_sql::sqlparser::ast::{CreateTableOptions, ObjectType, ShowStatementOptions, Statement as Ast};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -234,7 +234,14 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
                 "rows are locked by UPDATE; SERIALIZABLE refuses what has read other rows",
             ))
         }
+        Ast::Query(query) if ddl::is_select_into(&query) => ddl::select_into(query),
         Ast::CreateTable(create) => ddl::create_table(create),
+        Ast::CreateFunction(_) => {
+            Err(SqlError::unsupported("CREATE FUNCTION", "tables, views, indexes and sequences can be created"))
+        }
+        Ast::Deallocate { name, .. } if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all") => {
+            Ok(Statement::DeallocateAll)
+        }
         Ast::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table }
             if matches!(
                 object_type,
@@ -268,6 +275,9 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
         Ast::CreateView(view) => {
             if view.materialized {
                 return Err(SqlError::unsupported("a materialized view", "plain views are"));
+            }
+            if view.options != CreateTableOptions::None {
+                return Err(SqlError::unsupported("WITH (...) of a view", "CREATE VIEW name AS query is"));
             }
             Ok(Statement::CreateView {
                 name: relation_reference(&view.name)?,

@@ -217,6 +217,8 @@ pub enum Statement {
     },
     /// `SHOW` of a setting.
     Show(Setting),
+    /// `DEALLOCATE ALL`: removes all prepared statements.
+    DeallocateAll,
     /// `SHOW ALL`.
     ShowAll,
     /// `DESCRIBE t`.
@@ -390,6 +392,7 @@ impl Statement {
             | Self::Execute { .. }
             | Self::Mutation { .. }
             | Self::ModifyingWith { .. }
+            | Self::DeallocateAll
             | Self::Prepare { .. }
             | Self::Truncate { .. }
             | Self::Backup { .. }

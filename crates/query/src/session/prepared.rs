@@ -46,6 +46,11 @@ impl PreparedStatements {
         self.0.lock().remove(name).map(drop).ok_or_else(|| not_found(name))
     }
 
+    /// Removes all prepared statements.
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+
     /// Whether any prepared statement has a text so long that it may need a large stack: see
     /// [`taut_sql::is_long`].
     pub fn any_is_long(&self) -> bool {

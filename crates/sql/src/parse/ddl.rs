@@ -2,10 +2,12 @@
 //!
 //! Texts that end with "is" or "are" continue a message "X is not supported; ": see [`SqlError::unsupported`].
 
+use datafusion_sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion_sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeDefaults,
     CreateTableLikeKind, CreateTableOptions, Expr, HiveDistributionStyle, IndexColumn, IndexType, ObjectName,
-    OnCommit as AstOnCommit, OrderByExpr, RenameTableNameKind, SqlOption, Truncate, TruncateIdentityOption, Value,
+    OnCommit as AstOnCommit, OrderByExpr, Query, RenameTableNameKind, SetExpr, SqlOption, Truncate,
+    TruncateIdentityOption, Value,
 };
 use taut_types::IndexKind;
 
@@ -22,6 +24,27 @@ use crate::statement::{NewIndex, OnCommit, Statement, TableChange, TableSource};
 const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD, DROP, RENAME and \
                            ALTER COLUMN its columns, ADD and DROP CONSTRAINT what its rows must obey, RENAME TO its \
                            name, SET SCHEMA its schema";
+
+/// Whether a query is `SELECT ... INTO t`.
+pub(super) fn is_select_into(query: &Query) -> bool {
+    matches!(query.body.as_ref(), SetExpr::Select(select) if select.into.is_some())
+}
+
+/// Converts `SELECT ... INTO t` to `CREATE TABLE t AS SELECT ...`.
+///
+/// # Errors
+/// Those of `CREATE TABLE`.
+pub(super) fn select_into(mut query: Box<Query>) -> Result<Statement> {
+    let into = match query.body.as_mut() {
+        SetExpr::Select(select) => select.into.take(),
+        _ => None,
+    };
+    let Some(into) = into else { return Err(SqlError::unsupported("INTO", "SELECT ... INTO t is")) };
+    if into.unlogged {
+        return Err(SqlError::unsupported("SELECT ... INTO UNLOGGED", "SELECT ... INTO t is"));
+    }
+    create_table(CreateTableBuilder::new(into.name).temporary(into.temporary).query(Some(query)).build())
+}
 
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     let unsupported = [
