@@ -83,7 +83,7 @@ pub(super) fn drop_column(table: &mut Table, column: ColumnIndex) -> Result<(), 
 
 /// Renames a column.
 pub(super) fn rename_column(table: &mut Table, column: ColumnIndex, name: &str) -> Result<(), CommitError> {
-    no_column_unless_exists(table, column)?;
+    check_column_exists(table, column)?;
     table.schema = with_columns(table, |columns| name.clone_into(&mut columns[column.index()].name))?;
     Ok(())
 }
@@ -95,7 +95,7 @@ pub(super) fn set_type(
     logical_type: LogicalType,
     catalog: &Catalog,
 ) -> Result<(), CommitError> {
-    no_column_unless_exists(table, column)?;
+    check_column_exists(table, column)?;
     if !table.blocks.is_empty() || !table.delta.has_no_pages() {
         return Err(CommitError::HasRows { table: table.name.clone() });
     }
@@ -134,7 +134,7 @@ fn no_column(table: &Table, column: ColumnIndex) -> CommitError {
     differ(table, format!("column {}", column.0))
 }
 
-fn no_column_unless_exists(table: &Table, column: ColumnIndex) -> Result<(), CommitError> {
+fn check_column_exists(table: &Table, column: ColumnIndex) -> Result<(), CommitError> {
     if column.index() < table.schema.len() { Ok(()) } else { Err(no_column(table, column)) }
 }
 
