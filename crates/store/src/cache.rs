@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_are_kept_beside_sections_that_are_read_again() {
+    fn extremes_are_cached_only_for_sections_that_are_read_again() {
         let cache = Cache::new(100);
         let block = cache.register(4);
         let extremes = || block.extremes(0, Extreme::Least);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let bytes = to_bytes(("taut-test", 1), &vec![1, 2, 3]).unwrap();
         assert_eq!(parse::<Vec<u32>>(("taut-test", 1), &bytes).unwrap(), [1, 2, 3]);
         for at in 0..bytes.len() {

@@ -235,7 +235,7 @@ fn keeping_the_last_backups_keeps_every_point_in_time_between_them() {
 }
 
 #[test]
-fn damage_of_each_file_is_noticed_and_named() {
+fn damage_of_each_file_is_detected_and_named() {
     let history = History::new(3, 30);
     let files = history.backups.files();
     let last = history.reports.last().unwrap();

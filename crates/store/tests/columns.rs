@@ -146,7 +146,7 @@ fn a_transaction_on_a_table_whose_columns_changed_fails() {
 }
 
 #[test]
-fn a_transaction_sees_its_own_columns_and_can_take_them_back() {
+fn a_transaction_sees_its_own_columns_and_can_undo_them() {
     let (disk, store, table) = sample();
     let transaction = store.begin();
     change_in(&transaction, "t", &[100], &[3]).unwrap();

@@ -135,7 +135,7 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, check: impl Fn(&History, &S
 /// The machine stops at each change of a switch to another log file. Then the database opens. If one of its log files
 /// is also removed, that is detected, or the file had no acknowledged commit.
 #[test]
-fn after_a_crash_between_two_log_files_the_database_opens_and_a_missing_file_is_noticed() {
+fn after_a_crash_between_two_log_files_the_database_opens_and_a_missing_file_is_detected() {
     let (wanted, mut points, mut noticed, mut harmless) = (crash_points(), 0, 0, 0);
     for seed in 0.. {
         if points >= wanted {

@@ -72,7 +72,7 @@ fn killed() -> Sample {
 /// Damage of the last log file may look like the end that a crash leaves. It is then reported as a torn tail, and the
 /// state is an earlier one. A flipped bit loses at most the last commit, because later records show that the earlier
 /// ones exist. A truncated file keeps the commits that it contains. Truncation after a complete record is not reported.
-fn assert_noticed(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
+fn assert_detected(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &str) {
     // Opening renames the last log file, so the damaged files are read before.
     let damaged = disk.files();
     let store = match open(disk) {
@@ -156,7 +156,7 @@ fn counted(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>, usize)> {
 }
 
 #[test]
-fn a_flipped_bit_in_any_byte_is_noticed() {
+fn a_flipped_bit_in_any_byte_is_detected() {
     for sample in [closed(), killed()] {
         for (name, bytes, count) in counted(&sample.disk) {
             for at in 0..bytes.len() {
@@ -166,7 +166,7 @@ fn a_flipped_bit_in_any_byte_is_noticed() {
                 damaged.put(&name, &bytes);
                 let context = format!("{name}, byte {at} of {}", bytes.len());
                 if at < count {
-                    assert_noticed(&damaged, &name, &sample, &context);
+                    assert_detected(&damaged, &name, &sample, &context);
                     continue;
                 }
                 let store = open(&damaged).unwrap();
@@ -181,13 +181,13 @@ fn a_flipped_bit_in_any_byte_is_noticed() {
 }
 
 #[test]
-fn a_truncated_or_extended_file_is_noticed() {
+fn a_truncated_or_extended_file_is_detected() {
     for sample in [closed(), killed()] {
         for (name, bytes, count) in counted(&sample.disk) {
             for length in 0..count {
                 let damaged = sample.disk.after_kill();
                 damaged.put(&name, &bytes[..length]);
-                assert_noticed(&damaged, &name, &sample, &format!("{name}, cut at {length} of {}", bytes.len()));
+                assert_detected(&damaged, &name, &sample, &format!("{name}, cut at {length} of {}", bytes.len()));
             }
             let is_last = is_last_log(&sample.disk, &name);
             if count < bytes.len() && !is_last {
@@ -198,7 +198,7 @@ fn a_truncated_or_extended_file_is_noticed() {
                 let damaged = sample.disk.after_kill();
                 damaged.put(&name, &[&bytes[..], &[more]].concat());
                 if !is_last || more > 0 {
-                    assert_noticed(&damaged, &name, &sample, &format!("{name}, one byte longer"));
+                    assert_detected(&damaged, &name, &sample, &format!("{name}, one byte longer"));
                 }
             }
             // Any number of zeros at the end of the log has no effect.
@@ -283,7 +283,7 @@ fn logs(disk: &SimulatedDisk) -> Vec<String> {
 }
 
 #[test]
-fn a_missing_file_is_noticed() {
+fn a_missing_file_is_detected() {
     for (end_state, sample) in samples_in_every_end_state() {
         for (name, _) in files(&sample.disk) {
             let damaged = sample.disk.after_kill();
@@ -330,7 +330,7 @@ fn the_error_of_a_missing_log_file_suggests_a_remedy() {
 }
 
 #[test]
-fn a_block_file_replaced_by_a_similar_one_is_noticed() {
+fn a_block_file_replaced_by_a_similar_one_is_detected() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -341,12 +341,12 @@ fn a_block_file_replaced_by_a_similar_one_is_noticed() {
     let [(first, content), (_, second)] = &blocks(&disk)[..] else { panic!("two blocks") };
     assert_eq!(content.len(), second.len());
     disk.put(first, second);
-    assert_noticed(&disk, first, &sample, "exchanged");
+    assert_detected(&disk, first, &sample, "exchanged");
 }
 
 /// Cached data does not hide damage of the files.
 #[test]
-fn damage_while_a_store_is_open_is_noticed() {
+fn damage_while_a_store_is_open_is_detected() {
     for sample in [closed(), killed()] {
         let (disk, expected) = (&sample.disk, sample.last());
         let store = open(disk).unwrap();

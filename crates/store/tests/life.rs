@@ -94,7 +94,7 @@ fn a_block_that_is_read_once_is_not_cached() {
 }
 
 #[test]
-fn readers_never_notice_writers() {
+fn writers_never_change_what_a_reader_sees() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -193,7 +193,7 @@ fn runs_follow_loads_and_replacements() {
 }
 
 #[test]
-fn a_commit_notices_concurrent_changes() {
+fn a_commit_detects_concurrent_changes() {
     let store = Store::in_memory().unwrap();
     create_table(&store, "t").unwrap();
     append(&store, "t", vec![write(&store, &[1, 2], "column").unwrap()]).unwrap();

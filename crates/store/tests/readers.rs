@@ -189,7 +189,7 @@ fn files_stay_for_a_reader_when_the_writer_closes_or_crashes_and_opens_again() {
 
 /// A writer does not know of a reader whose file in `readers` was removed from outside.
 #[test]
-fn a_reader_notices_a_removed_registration_and_registers_again() {
+fn a_reader_detects_a_removed_registration_and_registers_again() {
     let directory = tempfile::tempdir().unwrap();
     let (simulated, file) = (SimulatedDisk::new(), FileDisk::new(directory.path().join("database")));
     let remove_simulated = |disk: &SimulatedDisk| {

@@ -36,7 +36,7 @@ fn what_a_reader_saw_is_durable() {
 }
 
 #[test]
-fn a_replaced_directory_is_noticed() {
+fn a_replaced_directory_is_detected() {
     let root = tempfile::tempdir().unwrap();
     let (path, moved) = (root.path().join("a.taut"), root.path().join("b.taut"));
     let create = OpenOptions { create: true, ..OpenOptions::default() };

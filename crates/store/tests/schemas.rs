@@ -50,7 +50,7 @@ fn relations_of_one_name_live_in_several_schemas() {
 }
 
 #[test]
-fn a_schema_is_dropped_empty_and_once() {
+fn only_an_existing_empty_schema_is_dropped() {
     let store = open(&SimulatedDisk::new()).unwrap();
     create_schema(&store, "s").unwrap();
     assert!(matches!(create_schema(&store, "s"), Err(CommitError::SchemaExists { .. })));

@@ -42,7 +42,7 @@ fn next_in(transaction: &Transaction, sequence: SequenceId) -> i64 {
 }
 
 #[test]
-fn a_rollback_gives_no_number_back() {
+fn a_rollback_returns_no_number_to_the_sequence() {
     let store = open(&SimulatedDisk::new()).unwrap();
     let sequence = create(&store, "s");
     let transaction = store.begin();
@@ -120,7 +120,7 @@ fn numbers_and_names_are_checked() {
 }
 
 #[test]
-fn an_owned_sequence_goes_with_its_column_or_table() {
+fn an_owned_sequence_is_dropped_with_its_column_or_table() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
@@ -196,12 +196,12 @@ fn concurrent_owners_of_a_sequence_conflict() {
         transaction.change::<_, CommitError>(|edit| edit.set_constraints(id, constraints)).unwrap();
         transaction
     };
-    let drop_it = || {
+    let drop_sequence = || {
         let transaction = store.begin();
         transaction.change::<_, CommitError>(|edit| edit.drop_sequence(sequence)).unwrap();
         transaction
     };
-    let (of_t, of_u, dropped) = (own("t"), own("u"), drop_it());
+    let (of_t, of_u, dropped) = (own("t"), own("u"), drop_sequence());
     of_t.commit(Synchronous::Full).unwrap();
     assert!(matches!(of_u.commit(Synchronous::Full), Err(CommitError::Constraints { .. })));
     let error = dropped.commit(Synchronous::Full).unwrap_err();
@@ -231,7 +231,7 @@ fn sessions_never_get_the_same_number() {
 
 /// Rows that a commit has made durable hold numbers that are never given out again.
 #[test]
-fn a_crash_gives_out_no_number_that_a_durable_row_has() {
+fn no_number_of_a_durable_row_is_taken_again_after_a_crash() {
     let run = |disk: &SimulatedDisk, written: &mut Vec<i64>| -> Result<(), common::Failure> {
         let store = open(disk)?;
         create_table(&store, "t")?;

@@ -77,7 +77,7 @@ fn permanent_and_temporary_relations_stay_apart() {
 }
 
 #[test]
-fn each_pair_of_definitions_has_an_id() {
+fn each_pair_of_permanent_and_temporary_definitions_has_its_own_id() {
     let database = Arc::new(Store::in_memory().unwrap());
     let session = database.for_session(Arc::new(MemoryDisk::new()));
     let mut ids = vec![session.snapshot().definitions_id()];

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_truncation_is_noticed() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let bytes = bytes_of(&catalog());
         for at in 0..bytes.len() {
             for bit in 0..8 {

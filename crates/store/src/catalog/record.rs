@@ -483,7 +483,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commits_have_a_time_and_those_of_earlier_programs_have_none() {
+    fn the_stamp_of_a_commit_is_optional_and_precedes_its_changes() {
         let changes = [Change::DropView { name: "v".to_owned() }];
         let catalog = Catalog::empty(7);
         for time in [None, Some(1_764_250_000_123_456), Some(-1)] {

@@ -261,9 +261,9 @@ impl Relocation {
         }
         let (rows, values): (Vec<RowId>, Vec<i64>) = rows.into_iter().unzip();
         let new = if values.is_empty() { vec![] } else { vec![write_for(store, table, &values, "packed_row")?] };
-        let mut moves = RowRelocations::default();
-        new.iter().try_for_each(|block| moves.push(block, rows.iter().copied()))?;
-        let old = OldRows { relocations: Some(Arc::new(moves)), ..all_old_rows(table) };
+        let mut relocations = RowRelocations::default();
+        new.iter().try_for_each(|block| relocations.push(block, rows.iter().copied()))?;
+        let old = OldRows { relocations: Some(Arc::new(relocations)), ..all_old_rows(table) };
         Ok(Self { table: table.id, old, new, rows })
     }
 

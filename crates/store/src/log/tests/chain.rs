@@ -58,7 +58,7 @@ fn files_that_are_not_closed_are_read_and_closed_when_the_next_is_begun() {
 /// A crash at each change of a rotation, a resumption or a restart leaves a readable log. If a file with an
 /// acknowledged record is then deleted, this is noticed.
 #[test]
-fn after_a_crash_in_a_switch_of_files_no_acknowledged_record_is_lost_unnoticed() {
+fn a_crash_while_switching_files_loses_no_acknowledged_record_undetected() {
     let (mut points, mut deletions) = (0, 0);
     for operation in ["rotate", "resume", "restart"] {
         for at in 0.. {
