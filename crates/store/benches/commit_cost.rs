@@ -1,4 +1,4 @@
-//! Measures what a commit and a lookup in the cache cost: the numbers of docs/adr/0002-catalog-is-replaced-whole.md.
+//! Measures the time of a commit and of a cache lookup. docs/adr/0002-catalog-is-replaced-whole.md has the results.
 //!
 //! `cargo bench -p taut-store --bench commit_cost -- <empty directory> [blocks]`
 //!
@@ -115,7 +115,7 @@ fn commit_one(store: &Store, table: TableId, image: &BlockImage) -> Result<Durat
     Ok(start.elapsed())
 }
 
-/// The least time, which other programs affect least, and the median.
+/// Returns the minimum and the median of some times. Other programs affect the minimum least.
 fn least_and_median(
     times: impl Iterator<Item = Result<Duration, Box<dyn Error>>>,
 ) -> Result<(Duration, Duration), Box<dyn Error>> {
@@ -124,7 +124,7 @@ fn least_and_median(
     Ok((times[0], times[times.len() / 2]))
 }
 
-/// Average time of a lookup, from a million lookups in 60 open blocks.
+/// Average time to read a cached section: a million reads in up to 60 open blocks.
 fn lookup(store: &Store) -> Result<Duration, Box<dyn Error>> {
     let snapshot = store.snapshot();
     let table = snapshot.table("lineitem").ok_or("no table")?;

@@ -31,14 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     store.commit::<_, CommitError>(|edit| edit.append_blocks(table, vec![block]))?;
     let snapshot = store.snapshot();
 
-    // A few rows go to the delta, in a transaction.
+    // A transaction inserts three rows, which are stored in the delta.
     let transaction = store.begin();
     transaction.insert_rows(table, &batch(100_000..100_003)?)?;
     transaction.commit(Synchronous::Full)?;
 
     let rows = |catalog: &taut_store::Catalog| catalog.table("t").map_or(0, |table| table.rows());
     println!("the snapshot has {} rows, the newest version {}", rows(&snapshot), rows(&store.snapshot()));
-    // The directory stays locked as long as a part of the store is in use.
+    // The directory stays locked until the store, its snapshots and its transactions are dropped.
     drop((snapshot, transaction, store));
 
     let store = Store::open(&path, OpenOptions::default())?;

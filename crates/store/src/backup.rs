@@ -43,7 +43,7 @@ pub use verify::BackupVerification;
 use crate::Store;
 use crate::disk::{Disk, FileDisk};
 
-/// Bytes of a block that are copied between two calls of a [`Progress`].
+/// Maximum bytes of a block that are copied between two progress calls.
 const COPY_BYTES: u64 = 4 << 20;
 
 /// Options of a backup.
@@ -83,7 +83,7 @@ pub struct BackupReport {
     pub copied_blocks: u64,
     /// Number of blocks that an earlier backup already had.
     pub shared_blocks: u64,
-    /// The archived log.
+    /// Whether the backup archives commits, and since when.
     pub log: BackupLog,
     /// Numbers of the backups that were removed.
     pub removed: Vec<u64>,
@@ -139,13 +139,13 @@ pub struct RestoreOptions {
 pub struct RestoreReport {
     /// Number of the restored backup.
     pub backup: u64,
-    /// Version of the last commit in the database.
+    /// Version of the last commit in the restored database.
     pub commit: u64,
     /// Time of that commit, or of the backup if no commits were replayed, in microseconds since 1970 in UTC.
     pub time: i64,
     /// Number of commits replayed on top of the backup.
     pub replayed_commits: u64,
-    /// Bytes of the blocks of the database.
+    /// Total bytes of the blocks in the restored database.
     pub bytes: u64,
 }
 
@@ -209,7 +209,7 @@ impl Backups {
     /// backups.
     ///
     /// # Errors
-    /// If a file cannot be removed, or a damaged manifest hides which blocks are needed.
+    /// If `count` is 0, a file cannot be removed, or a manifest is damaged, so that the files it needs are unknown.
     pub fn keep_last(&mut self, count: usize) -> Result<Vec<u64>, BackupError> {
         if count == 0 {
             return Err(BackupError::KeepsNone);

@@ -7,7 +7,7 @@
 //!   16              commits: sequence u64, length u64, then the payload as in the log (crate::catalog::record)
 //! ```
 //!
-//! The manifest has the length and checksum of the file.
+//! The manifest contains the length and checksum of the file.
 
 use std::io::{self, Write};
 
@@ -37,8 +37,8 @@ pub(super) fn write_commit(to: &mut dyn Write, sequence: u64, payload: &[u8]) ->
     to.write_all(payload)
 }
 
-/// Calls `visit` for each commit of a backup, in order, until it returns false. An error of `visit` is an offset in the
-/// payload, and what was expected there.
+/// Calls `visit` with the sequence number and payload of each commit of a backup, in order, until it returns false. Its
+/// error is an offset in the payload, and what was expected there.
 pub(super) fn read_commits(
     directory: &BackupDirectory,
     number: u64,

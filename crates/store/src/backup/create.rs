@@ -33,15 +33,16 @@ use crate::{BlockEntry, BlockFile, BlockId, Catalog, Store, TableId, log};
 use taut_block::checksum;
 
 impl Store {
-    /// Backs up the database to a directory, which is created if nothing exists at its path. Blocks that an earlier
-    /// backup in the directory has are not copied again. Readers, commits and checkpoints continue during the backup.
+    /// Backs up the database to a directory, which is created if it does not exist. A block that an earlier backup in
+    /// the directory contains is not copied again. Readers, commits and checkpoints continue during the backup.
     ///
     /// The backup calls `progress` repeatedly. It is cancelled if `progress` returns `ControlFlow::Break`. `progress`
     /// must not use the store.
     ///
     /// # Errors
-    /// If the directory holds something else, overlaps the database or cannot be written, or if the database is
-    /// damaged. Existing backups remain intact.
+    /// If the directory is not a backup directory of this database, is in use, overlaps the database or cannot be
+    /// written; if the database is damaged; if `options.keep` is 0; or if `progress` cancels the backup. Existing
+    /// backups remain intact.
     pub fn backup(
         &self,
         to: impl AsRef<Path>,
@@ -83,8 +84,8 @@ impl Store {
                 if retained.is_none() && pinned.token.is_some() {
                     let _ = self.set_retention(None);
                 }
-                // Removes partial files, because the backup may have failed for lack of space. If this fails, the next
-                // backup removes them.
+                // Removes partial files, because the backup may have failed for lack of space. If their removal fails,
+                // the next backup removes them.
                 let _ = directory.reread_manifests().and_then(|()| directory.remove_unneeded_files());
                 return Err(error);
             }
@@ -130,8 +131,8 @@ impl Store {
             if with_log {
                 return Err(BackupError::ReadOnly);
             }
-            // Not the current time: another process may already have made the next commit, and the time of that commit
-            // must be later than the time of this state.
+            // The state gets the time of its last commit. The current time could be later than the next commit, which
+            // the writing process may already have made.
             let mut commits = inner.commits.lock();
             let time = if commits.last_time == i64::MIN { commits.next_time() } else { commits.last_time };
             // A refresh replaces `newest` and `last_time` together under this lock.
@@ -174,7 +175,7 @@ impl Store {
         Ok(PinnedState { catalog, next_ids: inner.directory.next_ids(), time, token, log, retained })
     }
 
-    /// Restores the retention to what it was before a backup that could not begin.
+    /// Restores the previous retention after a backup could not begin.
     fn undo_retention(&self, before: Option<Retention>) {
         let mut commits = self.inner.commits.lock();
         let current = commits.retention.take();
@@ -255,7 +256,7 @@ struct Backup<'a> {
 }
 
 impl Backup<'_> {
-    /// Takes the backup. Also returns whether it continues an earlier backup, for which the log was retained.
+    /// Takes the backup. Returns its report, and whether it continues an earlier backup with a retained log.
     fn run(mut self, progress: Progress<'_>) -> Result<(BackupReport, bool), BackupError> {
         let (number, catalog) = (self.directory.next_number(), Arc::clone(&self.pinned.catalog));
         let continued_backup = self.continued_backup();
@@ -319,7 +320,8 @@ impl Backup<'_> {
         (is_free && commits.contains(&base.commit)).then(|| base.clone())
     }
 
-    /// Copies the blocks of a table that no backup in the directory has. Returns the checksums of all its blocks.
+    /// Copies those `blocks` of a table that no backup in the directory contains. Returns the checksums of all
+    /// `blocks`.
     fn copy_blocks(
         &mut self,
         table: &str,
@@ -504,8 +506,8 @@ impl Backup<'_> {
         let mut tables = Vec::with_capacity(replaced_by_table.len());
         for (table, blocks) in replaced_by_table {
             let blocks = match self.copy_blocks(&table.name, &blocks, checksums, counts, progress) {
-                // No table has the block any more, so it cannot be repaired. An error would recur in every later
-                // backup.
+                // No table references the block any more, so it cannot be repaired. An error would recur in every
+                // later backup.
                 Err(BackupError::Source { source, .. }) if source.is_damage() => {
                     self.directory.remove_backup_file(number, BackupFileKind::Log)?;
                     return Ok(None);

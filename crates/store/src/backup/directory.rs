@@ -1,7 +1,7 @@
 //! A backup directory: the names of its files, and the removal of files that no backup needs.
 //!
 //! ```text
-//!   lock                                     id of the process that last used it; locked like the directory
+//!   lock                                     locked while a process uses the directory; contains its process id
 //!   backups/00000003.manifest                backup 3, complete: written last
 //!   backups/00000003.catalog                 its catalog
 //!   backups/00000003.delta                   its rows that are in no block, and deleted rows
@@ -79,7 +79,7 @@ fn parse_block_name(name: &str) -> Option<BlockKey> {
     (block_name(block) == format!("{BLOCKS}/{name}")).then_some(block)
 }
 
-/// Whether this program gives a file in `backups` or `blocks` that name, for a finished file or one being written.
+/// Whether Taut creates files with this name in `backups` or `blocks`, either complete or while they are written.
 pub(super) fn is_backup_name(name: &str) -> bool {
     let name = name.strip_suffix(NEW_SUFFIX).unwrap_or(name);
     parse_backup_file_name(name).is_some() || parse_block_name(name).is_some()
@@ -92,17 +92,17 @@ pub(super) fn is_backup_directory_on(disk: &dyn Disk) -> bool {
     has(BACKUPS) && ![CATALOG, LOG].into_iter().any(has)
 }
 
-/// A backup directory that this process has opened, and has locked if it can write it.
+/// An open backup directory. It is locked if this process can write to it.
 #[derive(Debug)]
 pub(super) struct BackupDirectory {
     pub disk: Arc<dyn Disk>,
     /// The complete backups, by number.
     pub manifests: BTreeMap<u64, Manifest>,
-    /// For each damaged manifest, by number of the backup, what was expected.
+    /// The damaged manifests: what was expected in the file, by number of the backup.
     pub damaged: BTreeMap<u64, String>,
     /// Greatest backup number in any file name.
     last_number: u64,
-    /// `None` for a directory that this process cannot write, and only reads.
+    /// `None` if this process cannot write to the directory.
     lock: Option<Box<dyn Lock>>,
 }
 
@@ -136,7 +136,8 @@ impl BackupDirectory {
         };
         let directory = Self::read(disk, lock)?;
         if directory.lock.is_some() && directory.last_number > 0 {
-            // A manifest that a killed process completed may not be durable. A backup that was seen must remain.
+            // A killed process may have renamed a manifest without syncing the directory. The sync makes the backup
+            // durable before it is listed or restored.
             directory.sync(BACKUPS)?;
         }
         Ok(directory)
@@ -205,8 +206,8 @@ impl BackupDirectory {
         blocks.map(|(_, block)| (block.key(), *block)).collect()
     }
 
-    /// Whether a block exists with the length and the header in its manifest. The header has the checksums of the
-    /// sections, which a restore verifies.
+    /// Whether the directory contains a block, with the length and the header checksum in its manifest. A restore
+    /// verifies its sections.
     pub fn has_block(&self, block: &BlockChecksum, header_bytes: u64) -> bool {
         let read = || -> io::Result<bool> {
             let file = self.disk.open(&block_name(block.key()))?;
@@ -231,7 +232,7 @@ impl BackupDirectory {
         write_with_checksum(&*self.disk, &backup_file_name(number, kind), content)
     }
 
-    /// Writes a block, whose content is then durable. Its name is durable once the directory `blocks` is synced.
+    /// Writes and syncs a block. Its name is durable once the directory `blocks` is synced.
     pub fn write_block<T>(
         &self,
         block: BlockKey,
@@ -244,13 +245,13 @@ impl BackupDirectory {
             Ok(written)
         });
         if written.is_err() {
-            // If this fails, the file only takes space.
+            // If the removal fails, the file only occupies space until the next backup removes it.
             let _ = self.disk.remove(&new);
         }
         written
     }
 
-    /// Syncs the names of all files so far, then writes the manifest. The backup is complete once it is written.
+    /// Syncs the names of all files so far, then writes the manifest, which completes the backup.
     pub fn complete(&mut self, manifest: Manifest) -> Result<(), BackupError> {
         self.sync(BLOCKS)?;
         self.sync(BACKUPS)?;
@@ -301,8 +302,7 @@ impl BackupDirectory {
         Ok(removed)
     }
 
-    /// The backup whose log continues backup `number`, if there is one. There may be backups without a log between
-    /// them.
+    /// The backup whose log continues backup `number`, if there is one. Backups without a log may lie between the two.
     pub fn continuation(&self, number: u64) -> Option<(&Manifest, &LogManifest)> {
         let mut logs = self.manifests.values().filter_map(|manifest| Some((manifest, manifest.log.as_ref()?)));
         logs.find(|(_, log)| log.base == number)
@@ -322,7 +322,7 @@ impl BackupDirectory {
         true
     }
 
-    /// Removes files that no backup needs. Does nothing if a manifest is damaged, because it may need them.
+    /// Removes files that no backup needs. Does nothing if a manifest is damaged, because its files are unknown.
     pub fn remove_unneeded_files(&self) -> Result<(), BackupError> {
         if !self.damaged.is_empty() {
             return Ok(());
@@ -347,8 +347,8 @@ impl BackupDirectory {
         let blocks_on_disk = list(&*self.disk, BLOCKS)?.into_iter().filter(|entry| is_unneeded_block(&entry.name));
         unneeded.extend(blocks_on_disk.map(|entry| format!("{BLOCKS}/{}", entry.name)));
         if !unneeded.is_empty() {
-            // A killed process may have removed a manifest. Until that is durable, the manifest may come back and need
-            // its files.
+            // A killed process may have removed a manifest. Until the removal is durable, the manifest can reappear
+            // after a crash, and its files must exist.
             self.sync(BACKUPS)?;
         }
         unneeded.iter().try_for_each(|name| Ok(self.remove(name)?))

@@ -22,7 +22,7 @@ pub enum BackupError {
         /// The path.
         path: PathBuf,
     },
-    /// The directory holds foreign files.
+    /// The directory contains files that do not belong to a backup directory.
     #[error("{} is not a backup directory: it holds {found:?}", path.display())]
     Foreign {
         /// The directory.
@@ -38,13 +38,13 @@ pub enum BackupError {
         /// The database directory.
         database: PathBuf,
     },
-    /// The directory holds backups of another database.
+    /// The directory contains backups of another database.
     #[error("{} holds backups of another database; use another directory (a restored database counts as another one)", path.display())]
     OtherDatabase {
         /// The backup directory.
         path: PathBuf,
     },
-    /// The directory holds backups of a copy of the database that has other commits.
+    /// The directory contains backups of a copy of the database that has other commits.
     #[error(
         "{} holds backup {number} of commit {commit}, which this database does not have: it was taken of a copy of this \
          database, or before this one was set back to an earlier state; use another directory",

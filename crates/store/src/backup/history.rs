@@ -15,7 +15,7 @@ impl Store {
             if manifest.database != snapshot.database {
                 return Err(BackupError::OtherDatabase { path: path() });
             }
-            // A process that only reads may show an earlier commit than the last backup.
+            // A read-only process may have a snapshot from before the last backup.
             let is_later = manifest.commit > snapshot.version && !self.is_read_only();
             let own_timeline = snapshot.timelines.of_version(manifest.commit.min(snapshot.version));
             // A timeline that begins after the version of the snapshot is unknown to the snapshot, so it is not

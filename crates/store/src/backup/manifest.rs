@@ -19,8 +19,8 @@ pub(crate) struct Manifest {
     pub database: u64,
     /// Version of the last commit in the backup.
     pub commit: u64,
-    /// Time of the state in the backup, in microseconds since 1970 in UTC. All commits in the backup are at or before
-    /// it, and all other commits are after it.
+    /// Time of the state in the backup, in microseconds since 1970 in UTC. Commits in the backup have this time or an
+    /// earlier one, all others a later one.
     pub time: i64,
     /// Timeline of the last commit. `None` if there is no commit, or an earlier version of Taut took the backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub(crate) struct BlockChecksum(pub BlockId, pub u64, pub u64, pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogManifest {
-    /// Number of the backup that they continue.
+    /// Number of the earlier backup whose state these commits continue.
     pub base: u64,
     /// Number of commits.
     pub commits: u64,

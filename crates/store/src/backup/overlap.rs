@@ -14,7 +14,7 @@ pub(super) fn check_overlap(backups: &Path, database: &Path) -> Result<(), Backu
     Ok(())
 }
 
-/// The path with symbolic links resolved, as far as it exists.
+/// The absolute path, with symbolic links resolved in the part that exists.
 fn real_path(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut missing_names = Vec::new();

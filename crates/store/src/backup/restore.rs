@@ -1,7 +1,7 @@
 //! Restore: opens a backup in memory, replays commits on it, and writes the result as a new database.
 //!
 //! ```text
-//!   incomplete         created with the directory, which does not open while it exists (crate::incomplete)
+//!   incomplete         written first; a directory with this file cannot be opened (crate::incomplete)
 //!   blocks/*.block     copied, verified against the checksums in the manifests, synced
 //!   log/1.log          empty
 //!   catalog            renamed into place
@@ -38,14 +38,13 @@ use crate::{BlockFile, Cache, Catalog, CatalogEdit};
 use taut_block::checksum;
 
 impl Backups {
-    /// Restores a database to a directory, which must be empty or not exist, or be left by a restore or repair that was
-    /// killed.
+    /// Restores a database to a directory, which must be missing, empty, or left behind by a killed restore or repair.
     ///
-    /// `progress` is called repeatedly. It cancels the restore if it returns `ControlFlow::Break`.
+    /// `progress` is called repeatedly. It cancels the restore by returning `ControlFlow::Break`.
     ///
     /// # Errors
-    /// If the directory is not empty, the backup or the point in time does not exist, or a file of the backup is
-    /// damaged. Anything written to the directory is then removed.
+    /// If the directory is not empty, the backup or the point in time does not exist, a file of the backup is damaged,
+    /// or `progress` cancels the restore. Anything written to the directory is then removed.
     pub fn restore(
         &self,
         path: impl AsRef<Path>,

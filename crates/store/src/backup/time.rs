@@ -50,7 +50,7 @@ fn parse_time_of_day(text: &str) -> Option<i64> {
     if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // Fractions of a microsecond are cut off.
+    // Fractions of a microsecond are truncated.
     let fraction: i64 = format!("{fraction:0<6}")[..6].parse().ok()?;
     let (hour, minute, second) = (parse_digits(hour, 2)?, parse_digits(minute, 2)?, parse_digits(second, 2)?);
     let is_valid = hour < 24 && minute < 60 && second < 60;
@@ -74,8 +74,8 @@ fn parse_digits(text: &str, count: usize) -> Option<i64> {
     if is_number { text.parse().ok() } else { None }
 }
 
-/// Days from 1970-01-01 to a date in the Gregorian calendar. The computation lets years begin in March, so that the
-/// leap day is the last day of a year.
+/// Days from 1970-01-01 to a date in the Gregorian calendar. Internally a year begins in March, so that the leap day is
+/// its last day.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));

@@ -97,7 +97,7 @@ impl Backups {
         self.directory.manifests.contains_key(&number) || self.directory.damaged.contains_key(&number)
     }
 
-    /// Checks the catalog of a backup, and the rows that are in no block.
+    /// Checks the catalog file and the delta file of a backup.
     fn check_backup(
         &self,
         manifest: &Manifest,
@@ -155,7 +155,7 @@ impl Backups {
         Err(BackupError::Damaged { path, table, expected: "a block that a manifest names".to_owned() })
     }
 
-    /// Checks the archived commits of a backup. Replays them if the backup that they continue is still there.
+    /// Checks the archived commits of a backup. Replays them if the backup that they continue still exists.
     fn check_log(
         &self,
         manifest: &Manifest,
@@ -188,7 +188,7 @@ impl Backups {
         if base.number >= manifest.number || continuation.is_none_or(|(next, _)| next.number != manifest.number) {
             return Ok(());
         }
-        // Finding of the base backup is reported with that backup.
+        // A problem of the base backup is reported with that backup.
         let Ok(mut state) = self.open_backup(&directory_in_memory(), base) else { return Ok(()) };
         self.replay(&mut state, base, manifest.time, &mut |_| ControlFlow::Continue(()))
     }
@@ -233,7 +233,7 @@ fn directory_in_memory() -> Arc<Directory> {
     Arc::new(Directory::new(Arc::new(MemoryDisk::new()), Box::new(NoLock), Cache::new(0)))
 }
 
-/// Converts an error to a finding. `path` is the file, for an error that does not have its own.
+/// Converts an error to a finding. `path` is the file if the error contains no path.
 fn finding(error: BackupError, path: PathBuf) -> Finding {
     match error {
         BackupError::Damaged { path, table, expected } => {
