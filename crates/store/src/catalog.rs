@@ -1,4 +1,4 @@
-//! What a database holds: schemas with tables, views and sequences, and the blocks of the tables.
+//! The contents of a database: schemas with tables, views and sequences, and the blocks of the tables.
 //!
 //! A [`Catalog`] never changes; a commit publishes another one. The blocks of a catalog stay readable as long as it is
 //! held: a block file is removed only when the last catalog that references it is dropped.
@@ -75,7 +75,7 @@ pub struct Catalog {
     /// Names of the schemas except `public`, which always exists.
     pub(crate) schemas: RedBlackTreeSetSync<String>,
     pub(crate) tables: Tables,
-    /// By name. Versions of a catalog share the parts of the map that did not change.
+    /// Views by name. Versions of a catalog share the parts of the map that did not change.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
     pub(crate) sequences: RedBlackTreeMapSync<SequenceId, Sequence>,
     pub(crate) comments: Comments,
@@ -105,9 +105,9 @@ pub struct Table {
     pub constraints: Arc<Constraints>,
     /// Rows in no block, and deleted rows.
     pub delta: Delta,
-    /// Number of commits that changed rows, without commits that only relocated rows. Not stored.
+    /// Increases with every change of rows, but not if rows are only relocated. Not stored.
     pub(crate) content_version: u64,
-    /// Built on first use.
+    /// Sparse index of the blocks, built on first use.
     pub(crate) sparse_index: Arc<OnceLock<SparseIndex>>,
 }
 
@@ -154,7 +154,7 @@ pub struct BlockEntry {
     pub header_checksum: u64,
     /// Rows of the block, deleted ones included.
     pub rows: u64,
-    /// Bytes of all values in their plain form.
+    /// Bytes of all values before encoding.
     pub plain_bytes: u64,
     /// Number of segments. Each can be read separately.
     pub segments: u64,
@@ -202,7 +202,7 @@ impl Catalog {
         }
     }
 
-    /// Permanent id of the database, drawn at random when it was created.
+    /// Permanent id of the database, a random number chosen when it was created.
     pub fn database_id(&self) -> u64 {
         self.database
     }
@@ -234,18 +234,18 @@ impl Catalog {
             && self.schemas == other.schemas
     }
 
-    /// The table of that exact name.
+    /// The table with exactly this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.named(name)
     }
 
-    /// The table of that id.
+    /// The table with this id.
     pub fn table_of(&self, id: TableId) -> Option<&Arc<Table>> {
         self.tables.get(id)
     }
 
-    /// Delta rows of all tables together, deleted ones included, and their approximate bytes. This is an upper bound
-    /// for each table.
+    /// Number of delta rows of all tables together, deleted ones included, and their approximate bytes. Each is an
+    /// upper bound for a single table.
     pub fn delta_rows_and_bytes(&self) -> (u64, u64) {
         self.tables.delta_rows_and_bytes()
     }
@@ -255,7 +255,7 @@ impl Catalog {
         self.tables.iter()
     }
 
-    /// The view of that exact name.
+    /// The view with exactly this name.
     pub fn view(&self, name: &str) -> Option<&View> {
         self.views.get(name)
     }
@@ -265,12 +265,12 @@ impl Catalog {
         self.views.values()
     }
 
-    /// The sequence of that exact name.
+    /// The sequence with exactly this name.
     pub fn sequence(&self, name: &str) -> Option<&Sequence> {
         self.sequences().find(|sequence| sequence.name == name)
     }
 
-    /// The sequence of that id.
+    /// The sequence with this id.
     pub fn sequence_of(&self, id: SequenceId) -> Option<&Sequence> {
         self.sequences.get(&id)
     }
@@ -340,7 +340,7 @@ impl Table {
         Self { blocks, runs, partitions, delta, sparse_index: Arc::default(), ..self.clone() }
     }
 
-    /// Splits the table in two: the given blocks without pages, and all the rest.
+    /// Splits the table in two: `blocks` without delta pages, and the other blocks with all delta pages.
     pub fn split_by_blocks(&self, blocks: &[Arc<BlockFile>]) -> (Self, Self) {
         let is_chosen = |index: &usize| blocks.iter().any(|chosen| chosen.id() == self.blocks[*index].id());
         let (chosen, rest): (Vec<usize>, Vec<usize>) = (0..self.blocks.len()).partition(is_chosen);
@@ -373,7 +373,7 @@ impl Table {
         (0..self.schema.len()).map(ColumnIndex::from).filter(|column| !self.constraints.is_hidden(*column))
     }
 
-    /// The column of this name that statements see.
+    /// The visible column with this name.
     pub fn visible_column(&self, name: &str) -> Option<ColumnIndex> {
         self.schema.index_of(name).filter(|column| !self.constraints.is_hidden(*column))
     }
@@ -393,7 +393,7 @@ impl Table {
         self.blocks.iter().map(|block| block.entry().file_bytes).sum()
     }
 
-    /// Bytes of all values of blocks in their plain form.
+    /// Bytes of all values of blocks before encoding.
     pub fn plain_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.entry().plain_bytes).sum()
     }

@@ -157,8 +157,8 @@ impl Change {
         }
     }
 
-    /// Whether the change only inserts rows into the delta, deletes rows, or takes numbers of a sequence, so that all
-    /// names mean the same as before.
+    /// Whether the change only inserts rows into the delta, deletes rows or advances a sequence. Definitions then stay
+    /// the same.
     pub fn changes_only_rows(&self) -> bool {
         matches!(self, Self::InsertRows { .. } | Self::DeleteRows { .. } | Self::AdvanceSequence { .. })
     }
@@ -182,7 +182,7 @@ pub struct OldRows {
 }
 
 impl OldRows {
-    /// Blocks without deleted rows.
+    /// All rows of blocks without deleted rows.
     pub fn of_blocks(blocks: &[BlockId]) -> Self {
         Self { blocks: blocks.to_vec(), left_out: Some(Vec::new()), ..Self::default() }
     }

@@ -41,7 +41,7 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
     }
 }
 
-/// Checks the sequences, and that those of columns exist, each for one column.
+/// Checks the sequences, and that each sequence owned by a column exists and has only one owner.
 fn check_sequences<'a>(
     file: &'a CatalogFile<'_>,
     names: &mut HashSet<&'a str>,
@@ -165,8 +165,8 @@ fn check_partitions(table: &TableFile<'_>, partitions: &TablePartitions) -> Resu
     Ok(())
 }
 
-/// Checks that a design names only existing columns, that its groups name each column once, and that its indexes are
-/// possible. An error names what was expected.
+/// Checks that a design names only existing columns, that its groups name each column once, and that its indexes have
+/// distinct names and a valid number of columns. An error names what was expected.
 pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), String> {
     let inside = |column: &ColumnIndex| column.index() < schema.len();
     if !design.sort_by.iter().all(|sort| inside(&sort.column)) || !design.encodings.keys().all(inside) {
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use taut_types::{Column, ColumnStatistics, LogicalType};
 
-    /// Checks a valid catalog file after a change of its JSON.
+    /// Applies `change` to the JSON of a valid catalog file, and checks the result.
     fn file(change: impl FnOnce(&mut serde_json::Value)) -> Result<(), String> {
         let schema = Schema::new(vec![Column::new("a", LogicalType::Date, true)]).unwrap();
         let statistics = vec![ColumnStatistics { rows: 5, ..ColumnStatistics::empty() }];

@@ -1,5 +1,5 @@
-//! Changes to the columns of one table. Blocks keep the columns with which they were written: a [`ColumnMap`] says
-//! where a block has the columns that the table has now. Rows in no block are changed in memory.
+//! Changes to the columns of one table. Blocks keep the columns with which they were written: a [`ColumnMap`] maps the
+//! current columns of the table to those of a block. Rows in no block are changed in memory.
 
 use std::sync::Arc;
 
@@ -110,8 +110,8 @@ pub(super) fn set_type(
     Ok(())
 }
 
-/// Rows that had the columns `schema`, after a change of the columns of their table. `None` if the change is another
-/// one or cannot be made.
+/// Applies a change of columns to `rows`, which have the columns of `schema`. Returns `None` if `change` is of another
+/// kind or fails.
 pub(crate) fn change_rows(rows: &RecordBatch, change: &Change, schema: &Arc<Schema>) -> Option<Vec<RecordBatch>> {
     const PAGE: ContainerId = ContainerId(0);
     let mut table = Table::empty(TableId(0), "", Arc::clone(schema), Arc::default());
@@ -145,7 +145,7 @@ fn with_columns(table: &Table, change: impl FnOnce(&mut Vec<Column>)) -> Result<
     Schema::new(columns).map(Arc::new).map_err(|source| CommitError::Schema { table: table.name.clone(), source })
 }
 
-/// Gives each block another map of columns. Blocks with equal maps share one.
+/// Replaces the map of columns of each block. Blocks with equal maps share one.
 fn map_blocks(table: &mut Table, new_map: impl Fn(&BlockFile) -> (BlockEntry, ColumnMap)) {
     let mut shared: Vec<Arc<ColumnMap>> = Vec::new();
     let mapped = table.blocks.iter().map(|block| {

@@ -6,7 +6,7 @@ use taut_types::ColumnIndex;
 
 use super::{Catalog, SequenceId, TableId};
 
-/// What a comment is about.
+/// An object with a comment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Commented {
@@ -27,7 +27,7 @@ pub enum Commented {
 pub(crate) struct Comments(RedBlackTreeMapSync<Commented, String>);
 
 impl Commented {
-    /// The table that is commented on, or whose column is.
+    /// The table, if the object is a table or a column of one.
     pub(crate) fn table(&self) -> Option<TableId> {
         match self {
             Self::Table(table) | Self::Column(table, _) => Some(*table),
@@ -35,7 +35,7 @@ impl Commented {
         }
     }
 
-    /// The view that is commented on, or whose column is.
+    /// The view, if the object is a view or a column of one.
     pub(crate) fn view(&self) -> Option<&str> {
         match self {
             Self::View(view) | Self::ViewColumn(view, _) => Some(view),
@@ -52,7 +52,7 @@ impl Commented {
         }
     }
 
-    /// Whether a catalog has what is commented on. The columns of a view are not known here.
+    /// Whether a catalog contains the object. For a column of a view, only the view is checked.
     pub(crate) fn exists(&self, catalog: &Catalog) -> bool {
         match self {
             Self::Table(table) => catalog.table_of(*table).is_some(),
@@ -84,7 +84,7 @@ impl Comments {
         }
     }
 
-    /// Removes the comments on what meets a condition.
+    /// Removes the comments on objects for which `is_removed` returns true.
     pub fn remove_if(&mut self, is_removed: impl Fn(&Commented) -> bool) {
         let removed: Vec<Commented> = self.0.keys().filter(|on| is_removed(on)).cloned().collect();
         for on in &removed {
@@ -92,7 +92,7 @@ impl Comments {
         }
     }
 
-    /// Removes the comment on a column that is dropped. The columns after it get the index before theirs.
+    /// Removes the comment on a dropped column. The indexes of the columns after it decrease by one.
     pub fn drop_column(&mut self, table: TableId, dropped: ColumnIndex) {
         let is_of_table = |on: &&Commented| matches!(on, Commented::Column(other, _) if *other == table);
         let of_table: Vec<Commented> = self.0.keys().filter(is_of_table).cloned().collect();

@@ -1,7 +1,7 @@
 //! Constraints on the rows of a table, apart from column types and `NOT NULL`.
 //!
-//! The store keeps the constraints. For keys and foreign keys, it also keeps an index of the rows that are in no block
-//! (`delta/keys.rs`). `taut-query` enforces the constraints, because only it can evaluate expressions.
+//! The store only records the constraints. For keys and foreign keys, it also maintains an index of the rows that are
+//! in no block (`delta/keys.rs`). `taut-query` enforces the constraints, because only it can evaluate expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ pub struct UniqueKey {
     pub columns: Vec<ColumnIndex>,
     /// Whether it is the `PRIMARY KEY` of the table, whose columns hold no nulls.
     pub is_primary: bool,
-    /// Whether `CREATE UNIQUE INDEX` made it. It is then dropped as an index, and not listed as a constraint.
+    /// Whether `CREATE UNIQUE INDEX` created it. It is then dropped as an index, and not listed as a constraint.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_index: bool,
 }
@@ -120,7 +120,7 @@ impl Constraints {
     }
 
     /// Whether these constraints differ from `other`, and all rows that `other` allows satisfy them. Defaults and
-    /// sequences do not matter.
+    /// sequences may differ in any way.
     pub(crate) fn is_weaker_than(&self, other: &Self) -> bool {
         self != other
             && self.keys.iter().all(|key| other.keys.contains(key))
@@ -131,7 +131,7 @@ impl Constraints {
             && self.index_columns == other.index_columns
     }
 
-    /// Whether a column is hidden: statements neither see nor name it.
+    /// Whether a column is hidden: statements do not see it and cannot name it.
     pub fn is_hidden(&self, column: ColumnIndex) -> bool {
         self.index_columns.contains_key(&column)
     }
@@ -314,8 +314,8 @@ impl IndexColumn {
 }
 
 impl ForeignKey {
-    /// Orders the columns as the referenced key has them. Rows of the referenced table are looked up and locked in that
-    /// order of columns.
+    /// Orders the columns like those of the referenced key. Rows of the referenced table are looked up and locked by
+    /// key values in this order.
     pub fn match_key_order(&mut self, parent: &Constraints) {
         let Some(key) = parent.key_on(&self.referenced) else { return };
         let mut pairs: Vec<_> = std::mem::take(&mut self.columns).into_iter().zip(self.referenced.drain(..)).collect();

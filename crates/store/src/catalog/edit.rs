@@ -1,4 +1,4 @@
-//! An edit of a catalog: changes that a commit makes and publishes together.
+//! An edit of a catalog: changes that one commit publishes together.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub struct CatalogEdit {
     relocations: Vec<(TableId, Arc<RowRelocations>)>,
 }
 
-/// Result of an edit: a new catalog, and the blocks by which it differs from the one before. A block may be in both
-/// lists; then it is in neither catalog.
+/// Result of an edit: a new catalog, and the blocks by which it differs from the previous one. A block in both lists is
+/// in neither catalog.
 #[derive(Debug)]
 pub(crate) struct AppliedEdit {
     pub catalog: Catalog,
@@ -56,7 +56,7 @@ pub enum RowOrder {
     /// The order of the old blocks. The new blocks take the position of the old ones in their run.
     #[serde(rename = "kept")]
     SameOrder,
-    /// The sort order of the table's design. The new blocks are a run of their own.
+    /// The sort order of the table's design. The new blocks form a separate run.
     Sorted,
 }
 
@@ -67,7 +67,7 @@ impl CatalogEdit {
         Self { catalog, directory, temporary: None, changes, added, removed, relocations }
     }
 
-    /// Allows changes of temporary relations, whose blocks are in a directory of their own.
+    /// Allows changes of temporary relations, whose blocks are in `directory`.
     pub(crate) fn with_temporary(self, directory: Option<&Arc<Directory>>) -> Self {
         Self { temporary: directory.cloned(), ..self }
     }
@@ -93,7 +93,7 @@ impl CatalogEdit {
         self.added.iter().any(|block| ContainerId::of(block.id()) == Some(container))
     }
 
-    /// Gives the catalog a new [`Catalog::definitions_id()`].
+    /// Assigns a new [`Catalog::definitions_id()`].
     pub(crate) fn renew_definitions_id(&mut self) {
         self.catalog.definitions_id = self.directory.allocate_definitions_id();
     }
@@ -161,7 +161,7 @@ impl CatalogEdit {
     /// Renames a table.
     ///
     /// # Errors
-    /// If the table does not exist, the name is taken, or a view reads the table.
+    /// If the table or the schema of the new name does not exist, the name is taken, or a view reads the table.
     pub fn rename_table(&mut self, table: TableId, name: &str) -> Result<(), CommitError> {
         self.apply_and_record(Change::RenameTable { table, name: name.to_owned() })
     }
@@ -212,8 +212,8 @@ impl CatalogEdit {
         self.apply_and_record(Change::ReplaceRows { table, old, new, order })
     }
 
-    /// Sets the design of future blocks of a table. Its existing blocks stay as they are. If the design changes the
-    /// partitioning, they count as unpartitioned.
+    /// Sets the design of future blocks of a table. Existing blocks are not rewritten. If the design changes the
+    /// partitioning, they become unpartitioned.
     ///
     /// # Errors
     /// If the table does not exist, or the design does not fit its columns.
@@ -221,8 +221,8 @@ impl CatalogEdit {
         self.apply_and_record(Change::SetDesign { table, design: Arc::new(design) })
     }
 
-    /// Sets the partitioning of a table, for example its range boundaries. It must match the design. The existing
-    /// blocks then count as unpartitioned.
+    /// Sets the partitioning of a table, for example its range boundaries. It must match the design. Existing blocks
+    /// become unpartitioned.
     ///
     /// # Errors
     /// If the table does not exist, or the partitioning does not match its design.
@@ -232,8 +232,8 @@ impl CatalogEdit {
 
     /// Sets the constraints of a table. Its existing rows must satisfy them.
     ///
-    /// A foreign key takes two calls: first for the referencing table, then for `referenced_by` of the referenced
-    /// table.
+    /// Adding a foreign key requires two calls: first for the referencing table, then for `referenced_by` of the
+    /// referenced table.
     ///
     /// # Errors
     /// If the table does not exist, or the constraints do not fit it and the tables that they reference.
@@ -261,8 +261,8 @@ impl CatalogEdit {
         self.apply_and_record(Change::AddColumn { table, column, value })
     }
 
-    /// Drops a column with its default and its forced encoding. The columns after it get the index before theirs, also
-    /// in foreign keys of other tables. No block is rewritten.
+    /// Drops a column with its default and its forced encoding. The indexes of the columns after it decrease by one, in
+    /// foreign keys of other tables too. No block is rewritten.
     ///
     /// # Errors
     /// If the table or the column does not exist, it is the only column, or a key, foreign key, index, sort order or
@@ -297,7 +297,7 @@ impl CatalogEdit {
     /// Creates a view, or replaces the view of its name if `replaces`.
     ///
     /// # Errors
-    /// If the name is taken by something else.
+    /// If the name is taken, its schema does not exist, or a permanent view reads a temporary relation.
     pub fn create_view(&mut self, view: View, replaces: bool) -> Result<(), CommitError> {
         self.apply_and_record(Change::CreateView { view, replaces })
     }
@@ -310,10 +310,10 @@ impl CatalogEdit {
         self.apply_and_record(Change::DropView { name: name.to_owned() })
     }
 
-    /// Creates a sequence. Its id is assigned, and returned.
+    /// Creates a sequence. Assigns its id, and returns it.
     ///
     /// # Errors
-    /// If the name is taken, or its numbers are not within its limits.
+    /// If the name is taken, its schema does not exist, or its numbers are not within its limits.
     pub fn create_sequence(&mut self, sequence: Sequence) -> Result<SequenceId, CommitError> {
         let id = match is_temporary_relation(&sequence.name) {
             true => SequenceId::allocate_temporary(),
@@ -331,8 +331,7 @@ impl CatalogEdit {
         self.apply_and_record(Change::DropSequence { sequence })
     }
 
-    /// Replaces the definition of a sequence, its name included. Its last number becomes that of `sequence` if
-    /// `restarts`, and otherwise stays.
+    /// Replaces the definition of a sequence, its name included. If `restarts`, its last number is also replaced.
     ///
     /// # Errors
     /// If the sequence does not exist, the name is taken, or its numbers are not within its limits.
@@ -351,7 +350,7 @@ impl CatalogEdit {
     /// Takes the next numbers of a sequence.
     ///
     /// # Errors
-    /// If the sequence does not exist, or has not as many numbers.
+    /// If the sequence does not exist, or has fewer than `count` numbers left.
     pub(crate) fn next_values(&mut self, sequence: SequenceId, count: usize) -> Result<Vec<i64>, CommitError> {
         let mut advanced = self.find_sequence(sequence)?.clone();
         let numbers = advanced.take(count)?;
@@ -369,8 +368,8 @@ impl CatalogEdit {
         self.apply_and_record(Change::AdvanceSequence { sequence, last, is_called })
     }
 
-    /// Applies a change and records it. If it replaces rows, then rows that were deleted since the caller read them are
-    /// deleted in the new blocks, which is recorded too.
+    /// Applies a change and records it. If it replaces rows, rows that were deleted since the caller read them are
+    /// deleted in the new blocks, and these deletions are recorded too.
     ///
     /// # Errors
     /// If the change cannot be made. Nothing has changed then.
@@ -395,7 +394,7 @@ impl CatalogEdit {
         Ok(())
     }
 
-    /// Adds a change to the list. Of the numbers that one sequence gives out in a row, only the last one counts.
+    /// Adds a change to the list. Consecutive advances of one sequence are recorded as one.
     fn record(&mut self, change: Change) {
         let sequence_of = |change: &Change| match change {
             Change::AdvanceSequence { sequence, .. } => Some(*sequence),
@@ -451,7 +450,7 @@ impl CatalogEdit {
 
     fn apply(&mut self, change: &Change) -> Result<(), CommitError> {
         match change {
-            // The log knows no temporary relations, so that it must not know their schema either.
+            // The log contains no temporary relations, so it must not contain their schema either.
             Change::CreateSchema { name } | Change::DropSchema { name } if name == TEMPORARY_SCHEMA => {
                 Err(CommitError::NoSchema { schema: name.clone() })
             }
@@ -689,8 +688,8 @@ impl CatalogEdit {
         self.temporary.as_ref().filter(|_| table.is_temporary()).unwrap_or(&self.directory)
     }
 
-    /// Makes the temporary schema exist if a new relation is in it. A merged catalog has it as long as the session has
-    /// temporary relations.
+    /// Adds the temporary schema if a new relation is in it. A merged catalog contains this schema while the session
+    /// has temporary relations.
     fn add_temporary_schema(&mut self, relation: &str) {
         if is_temporary_relation(relation) && !self.catalog.has_schema(TEMPORARY_SCHEMA) {
             self.catalog.schemas.insert_mut(TEMPORARY_SCHEMA.to_owned());
@@ -784,7 +783,7 @@ impl CatalogEdit {
     }
 }
 
-/// The first `first` rows, and the rest if there is any.
+/// Splits rows into the first `first` rows and the rest, which is `None` if it is empty.
 pub(crate) fn split_at(rows: RecordBatch, first: usize) -> (RecordBatch, Option<RecordBatch>) {
     match rows.num_rows() - first {
         0 => (rows, None),

@@ -24,7 +24,7 @@ pub(crate) fn write_catalog(directory: &Directory, catalog: &Catalog, number: u6
     let bytes = format::to_bytes(catalog, directory.next_ids(), number, delta)?;
     let written = directory.write_file(CATALOG_NEW, |to| to.write_all(&bytes));
     if written.is_err() {
-        // If this fails, the file only takes space.
+        // If the removal fails, the file only occupies space until the next checkpoint replaces it.
         let _ = directory.disk.remove(CATALOG_NEW);
     }
     written?;

@@ -50,7 +50,7 @@ pub(crate) struct CatalogFile<'a> {
     /// Empty before format version 11.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub timelines: Cow<'a, [Timeline]>,
-    /// Without `public`. Empty before format version 17.
+    /// Names of the schemas except `public`. Empty before format version 17.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemas: Vec<Cow<'a, str>>,
     pub tables: Vec<TableFile<'a>>,
@@ -297,7 +297,7 @@ mod tests {
         let json = br#"{"database":7,"version":0,"surprise":1}"#;
         let header = header_line(VERSION, json.len() as u64, XxHash3_64::oneshot(json));
         let Unreadable::Corrupt { at, expected } = parse(&[header.as_bytes(), json].concat()).unwrap_err() else {
-            panic!("a version");
+            panic!("an unknown version instead of damage");
         };
         assert!(at > header.len() as u64 && expected.contains("surprise"), "{at}: {expected}");
     }

@@ -1,11 +1,11 @@
-//! Encoding of changes. A record of the log has the changes of one commit. A delta file has changes that restore all
+//! Encoding of changes. A log record contains the changes of one commit. A delta file contains changes that restore all
 //! rows outside of blocks and all deletions.
 //!
 //! ```text
 //! offset   size   field
 //! 0        4      length of the JSON
 //! 4        ...    JSON: the changes, in order
-//!          ...    rows and sets of rows, end to end; the JSON has their lengths
+//!          ...    rows and sets of rows, end to end; their lengths are in the JSON
 //! ```
 //!
 //! The JSON of a commit begins with its stamp, `{"commit":{"time":...}}`. In the first commit of a timeline, the stamp

@@ -34,8 +34,8 @@ impl Catalog {
                 .any(|table| table.design.indexes.iter().any(|index| sibling_name(&table.name, &index.name) == name))
     }
 
-    /// Upgrades the name of a relation from a catalog file or log record that may be older than schemas. In an old
-    /// name, a dot does not separate a schema. Returns other names unchanged.
+    /// Upgrades the name of a relation from a catalog file or log record that may predate schemas. In such a name, a
+    /// dot does not separate schema and name. Returns other names unchanged.
     pub(crate) fn upgraded_name(&self, stored: &str) -> String {
         let (schema, name) = split_relation_name(stored);
         match self.has_schema(&schema) && relation_name(&schema, &name) == stored {

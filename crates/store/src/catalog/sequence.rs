@@ -1,8 +1,8 @@
 //! Sequences: series of numbers from which columns take their default values.
 //!
-//! A number is given out once, whatever becomes of the transaction that takes it. So numbers are taken by commits of
-//! their own, which a rollback does not undo. Only a transaction that has itself created or restarted the sequence
-//! takes them by changes of its own, because no other transaction sees that sequence yet.
+//! Each number is used once, even if the transaction that takes it rolls back. So a separate commit takes numbers, and
+//! the rollback does not undo that commit. A transaction that has created or restarted the sequence takes numbers in
+//! its own commit instead, because no other transaction sees that sequence yet.
 
 use serde::{Deserialize, Serialize};
 use taut_types::LogicalType;
@@ -22,7 +22,7 @@ pub struct Sequence {
     pub id: SequenceId,
     /// Name of the sequence in SQL.
     pub name: String,
-    /// Type of the numbers: a type of integers.
+    /// Type of the numbers, an integer type.
     #[serde(rename = "type")]
     pub logical_type: LogicalType,
     /// The first number, also after `RESTART`.
@@ -33,15 +33,15 @@ pub struct Sequence {
     pub min: i64,
     /// The greatest number.
     pub max: i64,
-    /// Whether the sequence begins again after its last number, at `min`, or at `max` if it descends.
+    /// Whether the sequence starts over after its last number: at `min`, or at `max` if it descends.
     pub cycles: bool,
-    /// The last number that was given out. The first one to give out if `is_called` is false.
+    /// The last number that was taken, or the first one to take if `is_called` is false.
     pub last: i64,
-    /// Whether `last` was given out.
+    /// Whether `last` was taken.
     pub is_called: bool,
 }
 
-/// What a column does with values that a statement gives it, if its own values come from a sequence.
+/// How an identity column treats a value that a statement supplies for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
@@ -63,10 +63,10 @@ pub struct OwnedSequence {
 }
 
 impl Sequence {
-    /// Takes the next numbers.
+    /// Takes the next `count` numbers.
     ///
     /// # Errors
-    /// If there are not as many. Nothing is taken then.
+    /// If fewer are left. None is taken then.
     pub(crate) fn take(&mut self, count: usize) -> Result<Vec<i64>, CommitError> {
         let (mut numbers, mut next) = (Vec::with_capacity(count), self.next());
         for _ in 0..count {
@@ -92,12 +92,12 @@ impl Sequence {
         if self.is_called { self.after(self.last) } else { Some(self.last) }
     }
 
-    /// Whether two versions of a sequence differ in nothing but the numbers that were given out.
+    /// Whether two versions of a sequence are equal, apart from the numbers that were taken.
     pub(crate) fn is_defined_as(&self, other: &Self) -> bool {
         *self == Self { last: self.last, is_called: self.is_called, ..other.clone() }
     }
 
-    /// The number that follows another one.
+    /// The number that follows `number`. `None` after the last one.
     fn after(&self, number: i64) -> Option<i64> {
         let first = if self.increment > 0 { self.min } else { self.max };
         let next = number.checked_add(self.increment).filter(|next| (self.min..=self.max).contains(next));

@@ -1,7 +1,7 @@
 //! Sparse index: finds the blocks of a sorted table that may hold a value, from the catalog alone.
 //!
-//! For each block, the catalog has the bounds of the first sort column. Erling's row-wise index (2012) is similar: its
-//! top level has an entry for each page. Within a run, the bounds ascend or descend from block to block, so binary
+//! For each block, the catalog contains the bounds of the first sort column. Erling's row-wise index (2012) is similar:
+//! its top level has an entry for each page. Within a run, the bounds ascend or descend from block to block, so binary
 //! search finds the blocks, and no other block is opened.
 
 use std::ops::Range;

@@ -244,9 +244,9 @@ fn continues_run(table: &Table, before: &BlockPartition, next: &BlockPartition) 
     }
 }
 
-/// Replaces `old` by `new`. While this executes, the existing sort runs are numbered from 1; new blocks that are a run
-/// of their own have number 0. A run begins where the number changes, or where a partition begins that is not in the
-/// order of the run.
+/// Replaces `old` by `new`. Internally, the existing sort runs are numbered from 1, and new blocks that form a separate
+/// run have number 0. A run begins where the number changes, or where a partition begins that does not follow the sort
+/// order.
 fn splice(table: &mut Table, old: &BTreeSet<BlockId>, new: &[(Arc<BlockFile>, BlockPartition)], order: RowOrder) {
     const OWN_RUN: usize = 0;
     let mut blocks: Vec<(usize, BlockPartition, Arc<BlockFile>)> = Vec::new();

@@ -22,12 +22,12 @@ impl Tables {
         self.by_id.size()
     }
 
-    /// The table of that exact name.
+    /// The table with exactly this name.
     pub fn named(&self, name: &str) -> Option<&Arc<Table>> {
         self.by_id.get(self.ids_by_name.get(name)?)
     }
 
-    /// The table of that id.
+    /// The table with this id.
     pub fn get(&self, id: TableId) -> Option<&Arc<Table>> {
         self.by_id.get(&id)
     }

@@ -1,4 +1,4 @@
-//! Timelines of a database: which commits are its own, and which are of a copy of its directory.
+//! Timelines of a database, which distinguish its commits from those of a copy of its directory.
 //!
 //! A timeline begins with the first commit after the database was opened for writing. Its identity is the version and
 //! the time of that commit. Two copies of a directory that both continue to commit have the same timelines up to the
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of timelines that a catalog holds. Older ones are forgotten, and versions in them cannot be compared.
+/// Maximum number of timelines in a catalog. Older timelines are removed, and versions in them cannot be compared.
 const TIMELINES_MAX: usize = 256;
 
 /// The beginning of a timeline: version and time of its first commit, in microseconds since 1970 in UTC.
@@ -34,7 +34,7 @@ impl Timelines {
         Self(Arc::new(file.into_owned()))
     }
 
-    /// The timelines, as the catalog file holds them.
+    /// The timelines, as stored in the catalog file.
     pub fn as_slice(&self) -> &[Timeline] {
         &self.0
     }
@@ -47,7 +47,8 @@ impl Timelines {
         Self(Arc::new(timelines.chain([Timeline(version, time)]).collect()))
     }
 
-    /// The timeline that a version belongs to. `None` if it is forgotten, or the version has no commit.
+    /// The timeline that a version belongs to. `None` if it was removed, or if no timeline begins at or before the
+    /// version.
     pub fn of_version(&self, version: u64) -> Option<Timeline> {
         let after = self.0.partition_point(|timeline| timeline.0 <= version);
         Some(self.0[after.checked_sub(1)?])
