@@ -21,17 +21,17 @@ use taut_block::{
     Block, BlockError, ColumnMap, ColumnSource, DerivedLookup, Extreme, SectionEntry, SectionError, Sections, checksum,
 };
 
-/// The file of a block, as a block of one version of its table. Once a version of the catalog no longer references the
+/// The file of a block, with the columns of one version of its table. Once the newest catalog no longer references the
 /// block, dropping the last reference to the file removes it.
 ///
 /// If a column is added to the table or dropped from it, the table gets another `BlockFile` with the same file and
-/// another map of columns. Readers of the version before keep the one that they have.
+/// another map of columns. Readers of the previous version continue with the previous `BlockFile`.
 #[derive(Debug)]
 pub struct BlockFile {
     entry: BlockEntry,
-    /// The columns of the table, if they are not those with which the block was written.
+    /// Maps columns of the table to columns in the file. `None` if they are the same.
     columns: Option<Arc<ColumnMap>>,
-    /// The opened block with these columns, made on first use.
+    /// The opened block with these columns, created on first use.
     mapped: OnceLock<Arc<Block>>,
     shared: Arc<SharedFile>,
 }
@@ -74,17 +74,17 @@ impl BlockFile {
         Self { entry, columns, mapped: OnceLock::new(), shared: Arc::clone(&self.shared) }
     }
 
-    /// The columns of the table, if they are not those with which the block was written.
+    /// Maps columns of the table to columns in the file. `None` if they are the same.
     pub fn columns(&self) -> Option<&Arc<ColumnMap>> {
         self.columns.as_ref()
     }
 
-    /// Observes whether any version of the block is still held.
+    /// Returns a weak reference, which shows whether any version of the block is still held.
     pub(crate) fn downgrade(&self) -> WeakBlockFile {
         WeakBlockFile(Arc::downgrade(&self.shared))
     }
 
-    /// Whether both have the same file in memory.
+    /// Whether both refer to the same open file and header in memory.
     pub(crate) fn shares_file_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -138,7 +138,7 @@ impl BlockFile {
         Ok(OpenBlock { fills_cache: false, ..self.open(counters)? })
     }
 
-    /// Opens the block from its file. Bypasses the cache, the parsed header and the open file.
+    /// Opens the file again and reads its header, without the cache.
     pub(crate) fn open_uncached(self: &Arc<Self>) -> Result<OpenBlock, ReadError> {
         let counters = Arc::default();
         self.directory().close_block(self.id());
@@ -227,8 +227,8 @@ impl BlockFile {
     }
 
     /// Marks the file for removal when the last holder is dropped. `version` is the first version of the catalog that
-    /// does not reference the block, because the block was replaced or dropped. For an uncommitted block it is 0,
-    /// because no reader knows the block.
+    /// does not reference the block, because the block was replaced or dropped. It is 0 for an uncommitted block, which
+    /// no version references.
     pub(crate) fn remove_at_version(&self, version: u64) {
         self.shared.removed_in.store(version, Ordering::Release);
     }
@@ -272,14 +272,14 @@ pub struct NewBlock {
 }
 
 impl NewBlock {
-    /// Sets the partition that contains all rows of the block. If the table has another partitioning at commit, the
-    /// block counts as unpartitioned.
+    /// Sets the partition that contains all rows of the block. It is ignored if the table has another partitioning at
+    /// commit.
     #[must_use]
     pub fn in_partition(self, partitioning: &Arc<Partitioning>, partition: u32) -> Self {
         Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
     }
 
-    /// Gives the block the map of columns of an old block, which has the same columns in the file and the same rows.
+    /// Applies the column map of `old`, a block with the same rows, whose file has the same columns.
     ///
     /// # Errors
     /// If the value of an added column is not of its type.
@@ -300,7 +300,7 @@ impl NewBlock {
         &self.file
     }
 
-    /// The entry that the catalog gets for the block at commit.
+    /// Entry of the block in the catalog once it is committed.
     pub fn entry(&self) -> &BlockEntry {
         self.file.entry()
     }

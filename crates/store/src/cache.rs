@@ -7,12 +7,11 @@
 //!                              ^ hand, at one of its slots
 //! ```
 //!
-//! An open block has a slot for each section. A lookup takes the index of the section and an uncontended lock. The
-//! extremes (minima or maxima) that a query derived from a section are kept beside it, within the same limit, and are
-//! evicted with it.
+//! An open block has a slot for each section. A lookup locks only the slot of its section. The extremes (minima or
+//! maxima) that a query derived from a section are cached too, within the same limit, and evicted with the section.
 //!
 //! Eviction follows the clock algorithm (second chance): the hand spares a section once if it was read since the hand
-//! last passed it. Room is reserved before a section is inserted, so the limit holds at every moment. An evicted
+//! last passed it. Space is reserved before a section is inserted, so the cache never exceeds the limit. An evicted
 //! section that readers still hold is no longer counted. A section larger than the limit is never inserted.
 
 use std::sync::Arc;
@@ -35,7 +34,7 @@ pub struct Cache {
 #[derive(Debug, Default)]
 struct Ring {
     blocks: Vec<Arc<CachedSections>>,
-    /// Index of the block at the hand, and the slot in it.
+    /// Position of the clock hand: index of a block, and of a slot in that block.
     hand: (usize, usize),
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct CachedSections {
     was_read: Box<[AtomicBool]>,
     /// Extremes of sections in slots. Lock order: a slot before this.
     extremes: Mutex<HashMap<(u32, Extreme), Buffer>>,
-    /// Number of slots that hold a section. The hand skips a block without any.
+    /// Number of slots that hold a section. The hand skips the block if it is 0.
     cached_count: AtomicUsize,
 }
 
@@ -95,8 +94,8 @@ impl Cache {
         }
     }
 
-    /// Inserts a section, and evicts others if there is no room. Returns the section, or the one that another thread
-    /// inserted meanwhile.
+    /// Inserts a section, and evicts others to free space for it. Returns the section, as the buffer of another thread
+    /// if that thread has inserted it meanwhile.
     pub(crate) fn insert(&self, sections: &CachedSections, section: u32, buffer: Buffer) -> Buffer {
         if !self.reserve(buffer.len()) {
             return buffer;
@@ -140,7 +139,7 @@ impl Cache {
         sum
     }
 
-    /// Reserves room for some bytes, and evicts sections for it. Returns false if there is no room.
+    /// Reserves `bytes` bytes, and evicts sections to free them. Returns false if that is impossible.
     fn reserve(&self, bytes: usize) -> bool {
         if bytes > self.limit {
             return false;
@@ -148,7 +147,7 @@ impl Cache {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         while self.used.load(Ordering::Relaxed) > self.limit {
             let Some(freed) = self.ring.lock().evict_one() else {
-                // All room is reserved by threads that have not inserted their sections yet.
+                // All space is reserved by threads that have not inserted their sections yet.
                 self.used.fetch_sub(bytes, Ordering::Relaxed);
                 return false;
             };
@@ -204,8 +203,8 @@ impl CachedSections {
         Some(buffer)
     }
 
-    /// The extremes of a section, if they are cached. If they are not: `Miss` if the section was read from the cache
-    /// since the hand last passed it, so that they are worth caching; otherwise `Bypass`.
+    /// The cached extremes of a section. If there are none, returns `Miss` if the section was read from the cache since
+    /// the hand last passed it, because its extremes are then worth caching. Otherwise returns `Bypass`.
     pub(crate) fn extremes(&self, section: u32, extreme: Extreme) -> DerivedLookup {
         if let Some(extremes) = self.extremes.lock().get(&(section, extreme)) {
             return DerivedLookup::Hit(extremes.clone());
@@ -254,7 +253,7 @@ mod tests {
         let blocks: Vec<_> = (0..37).map(|_| cache.register(11)).collect();
         let mut hits = 0;
         for round in 0..2_000_u32 {
-            // Every third access goes to one of a few blocks. The others go through all blocks in turn.
+            // Every third access reads one of four blocks. The others cycle through all blocks.
             let number = if round % 3 == 0 { round % 4 } else { round % 37 };
             let (block, section, fill) = (&blocks[number as usize], number % 11, number as u8);
             let found = block.get(section);
@@ -285,7 +284,7 @@ mod tests {
         let blocks: Vec<_> = (0..1_000).map(|_| cache.register(1)).collect();
         cache.insert(&blocks[0], 0, buffer(50, 0));
         for (number, block) in blocks.iter().enumerate().skip(1) {
-            assert!(blocks[0].get(0).is_some(), "thrown out by block {number}");
+            assert!(blocks[0].get(0).is_some(), "evicted by block {number}");
             cache.insert(block, 0, buffer(50, 1));
         }
         assert_eq!((cache.statistics().sections, cache.statistics().bytes), (64, 3_200));
@@ -338,7 +337,7 @@ mod tests {
         let extremes = || block.extremes(0, Extreme::Least);
         assert!(matches!(extremes(), DerivedLookup::Bypass));
         cache.insert_extremes(&block, 0, Extreme::Least, buffer(20, 7));
-        assert_eq!(used(&cache), 0, "there is no section that they would be beside");
+        assert_eq!(used(&cache), 0, "the section is not cached, so its extremes are not cached either");
         cache.insert(&block, 0, buffer(30, 0));
         assert!(matches!(extremes(), DerivedLookup::Bypass));
         block.get(0);

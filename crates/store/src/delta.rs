@@ -6,11 +6,11 @@
 //!                └─ deleted  the deleted rows of each container
 //! ```
 //!
-//! A delta is a value: a commit makes a new one that shares all unchanged parts. So a reader needs no timestamps, and
-//! memory is freed as soon as no snapshot references it (docs/adr/0016-versions-are-values.md).
+//! A delta never changes: a commit creates a new one that shares all unchanged parts. So a reader needs no timestamps,
+//! and memory is freed as soon as no snapshot references it (docs/adr/0016-versions-are-values.md).
 //!
-//! Recent writes are Arrow columns, like all data in memory, and rows only in the log. Erling (2012) and Chasseur
-//! (2013, section 3.1) keep them as rows.
+//! Recent writes are Arrow columns in memory; only the log stores them row by row. Erling (2012) and Chasseur (2013,
+//! section 3.1) store them as rows in memory too.
 
 mod keys;
 mod page;
@@ -36,18 +36,19 @@ use page::OpenPage;
 pub(crate) use row_sets::intersects;
 pub use row_sets::{DeletedRows, RowSet};
 
-/// Maximum rows of a delta page. A page counts as one segment in a row id.
+/// Maximum rows of a delta page. In a row id, a page is one segment.
 pub(crate) const PAGE_ROWS_MAX: usize = 65_536;
 /// Maximum rows of an open page.
 const OPEN_ROWS_MAX: usize = 4_096;
-/// Minimum number of rows, inserted by one call, that get a page of their own.
+/// Minimum number of rows in one insert for which it begins a new page.
 const OWN_PAGE_ROWS: usize = 1_024;
-/// Bytes per column by which the buffers of a small page may exceed twice its values. Larger buffers are not kept.
+/// Bytes per column by which the buffers of a small page may exceed twice its values. Values in larger buffers are
+/// copied.
 const BUFFER_ALLOWANCE_BYTES: usize = 1_024;
 /// Bytes of a string view, without the bytes of long strings.
 const VIEW_BYTES: usize = size_of::<u128>();
 
-/// Permanent id of a container: a block or a delta page. Both draw their ids from one counter.
+/// Permanent id of a container: a block or a delta page. Both get their ids from one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContainerId(pub u32);
@@ -122,6 +123,7 @@ pub struct DeltaPage {
 enum PageContent {
     /// Rows that were inserted by one call, with none appended since.
     Closed(RecordBatch),
+    /// Growable columns, which versions of the delta may share.
     Open(Arc<OpenPage>),
 }
 
@@ -284,8 +286,8 @@ impl Delta {
         contains_row(&self.deleted, row)
     }
 
-    /// Page and position for the next rows, and how many of them fit. They go after the last row of a small page that
-    /// may grow, or to a new page without an id yet.
+    /// Page and position for the next rows, and how many of them fit there. The page is the last one if it is small and
+    /// may grow, and otherwise a new one without an id.
     pub(crate) fn append_position(&self, rows: usize, may_grow: impl FnOnce(ContainerId) -> bool) -> AppendPosition {
         let new_page = AppendPosition { page: None, first: 0, rows: rows.min(PAGE_ROWS_MAX) };
         if rows >= OWN_PAGE_ROWS {
@@ -308,7 +310,7 @@ impl Delta {
     /// number of rows, and returns columns of `schema`. Row ids, deletions and indexed keys stay.
     ///
     /// # Errors
-    /// If `change` fails, or what it returns does not fit the schema.
+    /// If `change` fails, or returns columns that do not fit the schema.
     pub(crate) fn change_columns(
         &mut self,
         columns: usize,
@@ -370,8 +372,8 @@ impl Delta {
                 if first != 0 || exists || rows.num_rows() > PAGE_ROWS_MAX {
                     return Err(Misplaced);
                 }
-                // Growable columns are made only when more rows are appended, because most pages of transactions hold
-                // the rows of one statement. The exception: a few rows that are slices of much larger buffers are
+                // Growable columns are created only when more rows are appended, because most pages of transactions
+                // contain the rows of one statement. The exception: a small batch of slices of much larger buffers is
                 // copied to growable columns, so that the page does not keep these buffers in memory.
                 let allowance = BUFFER_ALLOWANCE_BYTES * rows.num_columns();
                 let is_small = rows.num_rows() < OWN_PAGE_ROWS;
@@ -458,7 +460,7 @@ impl Delta {
         }
     }
 
-    /// The page of that id.
+    /// The page with this id.
     pub fn page(&self, container: ContainerId) -> Option<&DeltaPage> {
         self.pages.iter().rev().find(|page| page.id == container)
     }

@@ -15,7 +15,7 @@ use crate::readers::{PendingRemovals, Reader};
 use crate::{BlockId, Cache, Catalog, TableId};
 
 /// State that all block files share. The lock of the database directory is held as long as any block file is alive,
-/// because dropping the last one may remove files.
+/// because dropping a block file may remove it from the disk.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub disk: Arc<dyn Disk>,
@@ -27,9 +27,9 @@ pub(crate) struct Directory {
     next_table: AtomicU64,
     next_transaction: AtomicU64,
     next_definitions: AtomicU64,
-    /// Block ids that other files already have as names. They are never allocated.
+    /// Block ids in the names of files that are not in the catalog. They are never allocated.
     reserved_ids: OnceLock<HashSet<BlockId>>,
-    /// The newest snapshot of the store, if there is one yet.
+    /// The newest snapshot of the store. Not set while the store is being opened.
     newest: OnceLock<Weak<RwLock<Arc<Catalog>>>>,
     lock: Box<dyn Lock>,
     /// `Some` if the database is open read-only.
@@ -153,7 +153,7 @@ impl Directory {
         }
     }
 
-    /// Reserves block ids that other files already use as names, so that no new block replaces them.
+    /// Reserves the block ids in the names of existing files, so that no new block replaces these files.
     pub fn reserve_block_ids(&self, reserved_ids: HashSet<BlockId>) {
         // Only opening calls this, once, so nothing is set yet.
         let _ = self.reserved_ids.set(reserved_ids);
@@ -172,7 +172,7 @@ impl Directory {
         Some(table.name.clone())
     }
 
-    /// The open file of a block. Opens it if it is not kept open.
+    /// The file of a block, opened if it is not open yet.
     pub fn open_block(&self, block: BlockId) -> io::Result<Arc<dyn ReadFile>> {
         if let Some((_, file)) = self.files.lock().iter().find(|(open, _)| *open == block) {
             return Ok(Arc::clone(file));

@@ -39,7 +39,7 @@ impl<'a> KeySearch<'a> {
         Self { table, columns, excluded: None }
     }
 
-    /// Excludes all rows that another version of the table also has, even if they are deleted there.
+    /// Excludes all rows that are also in another version of the table, even if they are deleted there.
     #[must_use]
     pub fn excluding_rows_of(self, excluded: &'a Table) -> Self {
         Self { excluded: Some(excluded), ..self }
@@ -87,7 +87,7 @@ impl<'a> KeySearch<'a> {
         order.unwrap_or_else(|| (0..self.columns.len()).collect())
     }
 
-    /// Number of rows of a page, counted from the first one, that the other version also has.
+    /// Number of rows at the start of a page that are also in the other version.
     fn excluded_rows(&self, page: ContainerId) -> usize {
         self.excluded.and_then(|excluded| excluded.delta.page(page)).map_or(0, DeltaPage::rows)
     }

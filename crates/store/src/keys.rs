@@ -1,8 +1,8 @@
-//! Key values: columns that identify a row, in a form in which equal values have equal bits.
+//! Key values: columns that identify a row, in a representation in which equal values have equal bits.
 //!
 //! Values are equal as in Taut's SQL: both floating-point zeros are equal, and so are all NaNs. Integers, dates,
-//! timestamps and booleans share one form, and so do both floating-point types. So a key and a foreign key that
-//! references it have the same hash.
+//! timestamps and booleans share one representation, and so do both floating-point types. So a key and a foreign key
+//! that references it have the same hash.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{

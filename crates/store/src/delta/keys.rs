@@ -74,7 +74,7 @@ impl KeyEntries {
         }
     }
 
-    /// Keeps only the entries of rows for which `is_kept` returns true.
+    /// Removes the entries of rows for which `is_kept` returns false.
     pub fn retain(&mut self, is_kept: impl Fn(RowId) -> bool) {
         for run in std::mem::take(&mut self.runs) {
             let is_whole = run.iter().all(|(_, row)| is_kept(*row));

@@ -1,5 +1,5 @@
-//! Predicates that all keys pass, and few other values pass: for each column, a list of the values in the keys, or
-//! their bounds.
+//! Predicates that all keys and few other values pass: for each column, a list of the values in the keys, or their
+//! bounds.
 
 use std::ops::{Bound, RangeInclusive};
 
