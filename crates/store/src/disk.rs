@@ -2,7 +2,7 @@
 //!
 //! Names are relative to the database directory and joined by `/`. The empty name is that directory itself.
 //!
-//! An implementation gives these guarantees, and no others:
+//! An implementation guarantees the following, and no more:
 //! - the content of a file and its length survive a crash once [`WriteFile::sync`] has returned;
 //! - a created, renamed or removed name survives once [`Disk::sync_directory`] of its directory has returned;
 //! - before that, any part of these changes may survive, in any order; but after a rename over a name, that name is
@@ -81,7 +81,7 @@ pub trait Disk: Debug + Send + Sync {
     /// If the file system returns an error.
     fn sync_directory(&self, name: &str) -> io::Result<()>;
 
-    /// Locks the database directory exclusively until the guard is dropped. Returns `None` if another holds the lock.
+    /// Locks the database directory exclusively until the guard is dropped. Returns `None` if it is already locked.
     /// `name` is a lock file, for systems that cannot lock a directory. It is created if it is missing.
     ///
     /// # Errors
@@ -110,9 +110,8 @@ pub trait Disk: Debug + Send + Sync {
         self.lock(name)
     }
 
-    /// Creates a file that represents a live reader. The reader counts as live until the guard is dropped or its
-    /// process ends for any reason. Returns `None` if the name is taken. The directory of the file is created if it is
-    /// missing.
+    /// Creates a file that represents a live reader. The reader is live until the guard is dropped or its process ends
+    /// for any reason. Returns `None` if the name is taken. The directory of the file is created if it is missing.
     ///
     /// # Errors
     /// If the file system returns an error: `Unsupported` if readers cannot be registered.
@@ -137,8 +136,8 @@ pub trait Disk: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Step in bytes by which to extend a file that is synced often while it grows. 0 if a sync that must also make a
-    /// new length durable costs the same as any other.
+    /// Step in bytes by which to extend a file that is synced often while it grows. 0 if a sync of a longer file costs
+    /// no more than a sync of a file with the same length as before.
     fn extension_step(&self) -> u64;
 }
 

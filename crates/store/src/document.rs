@@ -1,4 +1,4 @@
-//! Small JSON files. Like the catalog file, each begins with a line that has the length and checksum of the rest.
+//! Small JSON files. Like the catalog file, each begins with a line that contains the length and checksum of the rest.
 //!
 //! ```text
 //!   taut-backup 1 bytes=1234 xxh3=0123456789abcdef\n        kind, format version, length and checksum of the rest

@@ -118,7 +118,7 @@ pub enum OpenError {
     Creating {
         /// The directory.
         path: PathBuf,
-        /// That process.
+        /// The process that creates it.
         holder: LockHolder,
     },
     /// Another process has the database open for writing, and this one cannot register as a reader.
@@ -202,7 +202,7 @@ pub enum CommitError {
         /// The name.
         name: String,
     },
-    /// The schema exists.
+    /// A schema to be created already exists.
     #[error("schema {schema:?} already exists")]
     SchemaExists {
         /// The name.
@@ -214,7 +214,7 @@ pub enum CommitError {
         /// The name.
         schema: String,
     },
-    /// A schema that is dropped has a table, view or sequence.
+    /// A schema to be dropped contains a table, view or sequence.
     #[error("cannot drop schema {schema:?} because relation {relation:?} is in it")]
     SchemaNotEmpty {
         /// The schema.
@@ -437,7 +437,7 @@ pub enum CommitError {
     /// A block that was written cannot be read back.
     #[error("the commit did not happen: {source}")]
     Unreadable {
-        /// Why.
+        /// The read error.
         #[source]
         source: Box<ReadError>,
     },
@@ -461,7 +461,7 @@ pub enum TransactionError {
     /// Deadlock: the transaction would have to wait for one that waits for it.
     #[error("deadlock detected")]
     Deadlock,
-    /// There is no savepoint of that name.
+    /// There is no savepoint with this name.
     #[error("savepoint {name:?} does not exist")]
     NoSavepoint {
         /// The name.
@@ -510,8 +510,8 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
     },
-    /// The block file was removed by a writer that does not know of this reader, because the file with which this
-    /// process registered as a reader was removed.
+    /// A writer removed the block file although this reader needs it, because the file with which this process
+    /// registered as a reader had been removed.
     #[error(
         "block file {} was removed while this process read the database, because its entry in {} was removed; refresh or \
          reopen the database",

@@ -3,8 +3,8 @@
 //! ```text
 //!   catalog                        contents of the database at a checkpoint, which replaces the file as a whole
 //!   catalog.new                    the next catalog, while a checkpoint writes it
-//!   incomplete                     a repair or restore has not finished writing the database, which does not open
-//!   lock                           id of the process that last opened the database; locked like the directory
+//!   incomplete                     exists until a repair or restore is complete; the database cannot be opened then
+//!   lock                           locked while a process has the database open for writing; contains its process id
 //!   blocks/000000000000002a.block  block 42: immutable; its number is not reused once it is committed
 //!   log/0000000000000006.closed.log   log file 6, closed: log file 7 exists
 //!   log/0000000000000007.log       log file 7; files before the one that the catalog references are no longer valid
@@ -106,7 +106,7 @@ pub(crate) fn is_reader_name(name: &str) -> bool {
     numbers.is_some_and(|(process, number)| reader_name(process, number).strip_prefix("readers/") == Some(name))
 }
 
-/// Whether this program gives a file in `log` that name.
+/// Whether Taut creates files with this name in `log`.
 pub(crate) fn is_log_name(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
     let path = format!("{LOG}/{name}");
@@ -116,7 +116,7 @@ pub(crate) fn is_log_name(name: &str) -> bool {
     is_log_file || path == RETAINED || path == RETAINED_NEW
 }
 
-/// Whether this program gives an entry of a directory of the database that name.
+/// Whether Taut creates entries with this name and kind in a directory of the database.
 pub(crate) fn is_database_file_name(directory: &str, entry: &DirectoryEntry) -> bool {
     let name = entry.name.as_str();
     match directory {

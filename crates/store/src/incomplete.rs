@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   incomplete                     created together with the directory
-//!   lock, blocks/, log/, catalog   written; meanwhile the directory does not open
+//!   lock, blocks/, log/, catalog   written; meanwhile the directory cannot be opened
 //!   incomplete                     removed                    <- from here on it is a database
 //! ```
 //!
@@ -21,7 +21,7 @@ use crate::files::{
 };
 use crate::root::check_root;
 
-/// Reason why writing a new database did not start.
+/// Why a new database cannot be written.
 pub(crate) enum NotStarted {
     /// The directory holds a database or something else, or another process uses it.
     Exists,
@@ -35,7 +35,7 @@ impl From<FileError> for NotStarted {
     }
 }
 
-/// Whether a path of the operating system is free for a new database.
+/// What exists at the path of a new database before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetPath {
     /// Nothing exists at the path.
@@ -47,7 +47,7 @@ pub(crate) enum TargetPath {
 }
 
 impl TargetPath {
-    /// What is at a path.
+    /// Examines a path of the operating system.
     pub fn of(path: &Path) -> Self {
         match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => Self::Empty,
@@ -71,7 +71,7 @@ pub(crate) fn begin(disk: &dyn Disk) -> Result<Box<dyn Lock>, NotStarted> {
     Ok(lock)
 }
 
-/// A directory in which a new database can begin.
+/// State of a directory in which a new database can be created.
 enum TargetState {
     Missing,
     Empty,
@@ -122,10 +122,10 @@ pub(crate) fn complete(directory: &Directory) -> Result<(), FileError> {
 }
 
 /// Removes the files of a new database that was not completed, except the lock and the file `incomplete`. Files that
-/// cannot be removed stay, but the directory does not open as a database.
+/// cannot be removed stay, but the directory cannot be opened as a database.
 pub(crate) fn abandon(disk: &dyn Disk) {
-    // The step that failed may be the removal of `incomplete`, and may have taken effect. So the file is written again:
-    // a database without some of its files must not open.
+    // The step that failed may be the removal of `incomplete`, and may have taken effect. So the file is written again,
+    // because a database with some files removed must not be opened.
     if is_incomplete(disk).is_ok_and(|exists| exists) || write_incomplete_file(disk).is_ok() {
         let _ = remove_files(disk);
     }
@@ -154,7 +154,7 @@ pub(crate) fn remove_directory(path: &Path, before: TargetPath) {
             disk.remove_root_with_file(INCOMPLETE)
         }
         TargetPath::Missing | TargetPath::Other => {}
-        // If this fails, the directory does not open, and the error says why.
+        // If this fails, opening the directory returns an error that names the file.
         TargetPath::Empty => drop(fs::remove_file(path.join(INCOMPLETE))),
     }
 }
@@ -190,7 +190,7 @@ fn remove_files(disk: &dyn Disk) -> Result<(), FileError> {
             is_changed = true;
         }
         if is_changed {
-            // Otherwise a removed file may come back after a power loss, when the database is complete.
+            // Without the sync, a removed file could reappear after a power loss, when the database is complete.
             disk.sync_directory(directory).map_err(|source| file_error(disk, "sync", directory, source))?;
         }
     }

@@ -1,4 +1,4 @@
-//! Checks what a directory holds before it is opened: a database, the remains of an interrupted creation, or other
+//! Checks what a directory contains before it is opened: a database, the remains of an interrupted creation, or other
 //! files.
 
 use std::io;
@@ -8,8 +8,8 @@ use crate::error::OpenError;
 use crate::files::{BLOCKS, CATALOG, CATALOG_NEW, INCOMPLETE, LOCK, LOG, READERS, ROOT, file_error, list};
 use crate::log::{self, FIRST_LOG};
 
-/// Whether the directory exists. Returns an error if it holds other files or an incomplete database. Without `create`,
-/// it is also an error if there is no database.
+/// Whether the directory exists. Returns an error if it contains other files or an incomplete database, or if it
+/// contains no database and `create` is false.
 pub(crate) fn check_root(disk: &dyn Disk, create: bool) -> Result<bool, OpenError> {
     let path = disk.path(ROOT);
     let entries = match disk.list(ROOT) {

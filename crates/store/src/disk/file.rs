@@ -123,7 +123,7 @@ impl Disk for FileDisk {
 
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         let DirectoryLock::Taken(directory) = lock_directory(&self.root, File::try_lock)? else { return Ok(None) };
-        // Earlier versions of this program lock only this file.
+        // Earlier versions of Taut lock only this file.
         let path = self.path(name);
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
         let Some(lock) = self.lock_file(directory, path, file)? else { return Ok(None) };
@@ -137,8 +137,7 @@ impl Disk for FileDisk {
         let path = self.path(name);
         let file = match File::open(&path) {
             Ok(file) => file,
-            // Earlier versions of this program lock only this file. It does not exist, so none of them has the database
-            // open.
+            // Earlier versions of Taut lock only this file. It does not exist, so none of them has the database open.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Some(Box::new(DirectoryOnlyLock(directory))));
             }
@@ -318,10 +317,10 @@ fn process_with_lock(path: &Path) -> Option<u32> {
     let inode = format!(":{}", fs::metadata(path).ok()?.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
-        // 1: FLOCK  ADVISORY  WRITE 4711 08:01:131075 0 EOF
+        // For example `1: FLOCK  ADVISORY  WRITE 4711 08:01:131075 0 EOF`: process 4711, device 08:01, inode 131075.
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, process, file, ..] = fields[..] else { return None };
-        // On layered file systems, the device in this line is that of the layer below, so it is not compared.
+        // On layered file systems, this line contains the device of the layer below, so it is not compared.
         if file.ends_with(&inode) { process.parse().ok() } else { None }
     })
 }

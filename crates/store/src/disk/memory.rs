@@ -73,7 +73,7 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
-    /// Always succeeds: only one store ever holds a disk in memory.
+    /// Always succeeds: only one store ever uses a disk in memory.
     fn lock(&self, _name: &str) -> io::Result<Option<Box<dyn Lock>>> {
         Ok(Some(Box::new(NoLock)))
     }

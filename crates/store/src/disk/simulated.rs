@@ -25,7 +25,7 @@ use super::memory::range_of;
 use super::{DirectoryEntry, Disk, Lock, ReadFile, Registration, WriteFile};
 
 /// A fault to simulate. Except in [`Fault::Capacity`], the number is the index of the operation that the fault affects.
-/// Operations that change the disk are counted from zero, and so are those that only read.
+/// Changes and reads are counted separately, each from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The machine stops during this change. All later operations fail. See [`SimulatedDisk::after_power_loss`].
@@ -45,7 +45,7 @@ pub enum Fault {
     },
     /// This read, listing or opening fails once.
     FailReadAt(u64),
-    /// The disk has room for this number of bytes.
+    /// The disk is full when it contains this number of bytes.
     Capacity(u64),
 }
 
@@ -132,8 +132,7 @@ impl SimulatedDisk {
     pub fn after_power_loss(&self, seed: u64) -> Self {
         let before = self.state.lock().clone();
         let mut random = Random(seed);
-        // Of eight changes that were not synced, about this number survives. Besides even chances, seeds try none, all,
-        // nearly all and few.
+        // About this number of every eight changes that were not synced survives: half, none, all, almost all or few.
         let kept_of_8 = [4, 0, 8, 7, 1][(random.next() % 5) as usize];
         let mut names = before.durable;
         for change in before.pending.iter().filter(|_| random.next() % 8 < kept_of_8) {

@@ -118,7 +118,7 @@ pub(super) fn torn_content(content: &FileContent, kept_of_8: u64, random: &mut R
         } else if random.next().is_multiple_of(2) {
             bytes.resize(end, hole);
         } else {
-            // Everything after this may be lost, even from the middle of a sector.
+            // The rest of the file is lost, sometimes from the middle of this sector on.
             if random.next().is_multiple_of(4) {
                 bytes.extend_from_slice(&content.bytes[start..start + (end - start) / 2]);
             }
@@ -153,7 +153,7 @@ pub(super) enum Outcome {
 }
 
 impl DiskState {
-    /// Records a change, and returns the outcome that the fault demands.
+    /// Records a change, and returns its outcome according to the fault.
     pub fn record_change(&mut self, operation: &str, name: &str) -> io::Result<Outcome> {
         self.check_power()?;
         let number = self.changes.len() as u64;
@@ -209,7 +209,7 @@ impl DiskState {
         }
     }
 
-    /// Used bytes of the disk. An extension takes no space until it is written.
+    /// Used bytes of the disk. An extension occupies no space until it is written.
     fn used(&self) -> u64 {
         let bytes = |node: &Node| match node {
             Node::File(file) => self.files[*file].written as u64,
