@@ -22,7 +22,7 @@ impl Store {
     /// Readers and commits continue meanwhile.
     ///
     /// # Errors
-    /// If a file cannot be written. Nothing is lost then.
+    /// If the database is read-only, or a file cannot be written. No commit is lost then.
     pub fn checkpoint(&self) -> Result<(), CommitError> {
         self.inner.checkpoint()
     }

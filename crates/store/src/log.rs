@@ -19,7 +19,7 @@
 //!
 //! All numbers are little-endian. Checksums are 64-bit XXH3.
 //!
-//! # Files begin complete
+//! # New files are complete
 //!
 //! A file is written and synced as `.new`, once all valid bytes of the previous file are durable. Then it is renamed,
 //! and the directory is synced. So a head is never torn, and neither is a file that has a successor. A leftover `.new`
@@ -32,8 +32,8 @@
 //! acknowledged records are missing, and is an error. The catalog names the first file.
 //!
 //! A crash before the closing rename is durable leaves the new file after a file that is not closed. The new file is
-//! still read; none of its own records was acknowledged then. Files that a crash or an earlier version of this
-//! program left open are closed when the next file is begun.
+//! still read; none of its own records was acknowledged then. Files that a crash or an earlier version of Taut left
+//! open are closed when the next file is begun.
 //!
 //! # Zeros at the end
 //!
@@ -104,7 +104,7 @@ pub(crate) fn find_commits(disk: &dyn Disk, first: u64) -> Result<Option<String>
     Ok(None)
 }
 
-/// Removes the log files with smaller numbers, which no catalog needs any more. A crash may leave some of them.
+/// Removes the log files before file `number`, which no catalog needs any more. A crash may leave some of them.
 ///
 /// # Errors
 /// If a file cannot be removed, or the removal cannot be made durable.

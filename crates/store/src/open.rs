@@ -52,7 +52,7 @@ pub(crate) struct OpenedDatabase {
     pub directory: Arc<Directory>,
     pub catalog: Catalog,
     pub recovery: Recovery,
-    /// The log for new commits, if it is begun.
+    /// The log for new commits, if it has begun.
     pub log: Option<Log>,
     /// Files that are retained for the next backup.
     pub retention: Option<Retention>,
@@ -207,7 +207,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<OpenedDa
     Ok(OpenedDatabase { directory, catalog, recovery, log, retention })
 }
 
-/// Replays the delta file and the log.
+/// Replays the delta file and the log on a catalog, from log file `first` on.
 pub(crate) fn replay(
     catalog: Catalog,
     first: u64,
@@ -380,8 +380,8 @@ pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result
 }
 
 /// Removes the remains of an interrupted load, commit or checkpoint. Block files that no table references and that are
-/// not retained for a backup are removed only if no block file is missing. A missing file may be among them under a
-/// wrong name.
+/// not retained for a backup are removed only if no block file is missing, because one of them may be a missing file
+/// under a wrong name.
 fn remove_leftovers(
     directory: &Directory,
     catalog: &Catalog,
@@ -392,8 +392,8 @@ fn remove_leftovers(
     let disk = &*directory.disk;
     create_blocks_directory(directory)?;
     create_readers_directory(directory);
-    // The process that renamed the catalog into place may have ended before it synced the directory. Until that is
-    // durable, the previous catalog may come back, and need the files that this one no longer references.
+    // The process that renamed the catalog into place may have ended before it synced the directory. Until the rename
+    // is durable, the previous catalog may reappear, and need the files that this one no longer references.
     disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))?;
     let retained = retention.iter().flat_map(|retention| retention.blocks.iter().map(|(_, block)| block));
     let referenced: HashSet<BlockId> = catalog.blocks().chain(retained).map(|block| block.id()).collect();

@@ -47,9 +47,8 @@ pub(crate) struct RetentionFile {
     pub first_log: u64,
     /// Version of the last commit in the last backup.
     pub version: u64,
-    /// Tokens, which are random numbers, of the last backup and of the backups that were begun since. A manifest with
-    /// another token belongs to a backup that these log files do not continue, for example a backup of a copy of this
-    /// database.
+    /// Random numbers that identify the last backup and the backups that were begun since. A manifest with another
+    /// token belongs to a backup that these log files do not continue, for example a backup of a copy of this database.
     pub tokens: Vec<u64>,
 }
 
@@ -59,7 +58,7 @@ impl Retention {
         !self.archived.contains(&block)
     }
 
-    /// Writes the file, durably.
+    /// Writes the file `log/retained`, durably.
     pub fn write(&self, directory: &Directory) -> Result<(), FileError> {
         let bytes = document::to_bytes((MAGIC, VERSION), &self.file);
         let bytes = bytes.map_err(|source| directory.error("encode", RETAINED, source.into()))?;
@@ -69,7 +68,7 @@ impl Retention {
         disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))
     }
 
-    /// Removes the file, durably.
+    /// Removes the file `log/retained`, durably.
     pub fn remove(directory: &Directory) -> Result<(), FileError> {
         match directory.disk.remove(RETAINED) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -79,8 +78,8 @@ impl Retention {
     }
 
     /// Reads the retention when a database is opened. `None` if the file `log/retained` does not exist or is invalid,
-    /// or if log files or blocks that it needs are missing, for example because an earlier program removed them. The
-    /// next backup then begins a new log archive.
+    /// or if log files or blocks that it needs are missing, for example because an earlier version of Taut removed
+    /// them. The next backup then begins a new log archive.
     pub fn read(directory: &Arc<Directory>, catalog: &Catalog) -> Result<Option<Self>, FileError> {
         let bytes = match read_whole(&*directory.disk, RETAINED) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

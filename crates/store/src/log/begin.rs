@@ -17,7 +17,7 @@ pub(super) struct PreparedLogFile {
 /// `head.last_sequence`. Sets `initial_bytes` of the head.
 ///
 /// # Errors
-/// If the file cannot be written. Nothing valid has changed then.
+/// If the file cannot be written. No valid file has changed then.
 pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> Result<PreparedLogFile, FileError> {
     let records: usize = carried.iter().map(|payload| RECORD_BYTES + payload.len()).sum();
     head.initial_bytes = (HEAD_BYTES + records) as u64;
@@ -40,7 +40,7 @@ pub(super) fn prepare(disk: &dyn Disk, mut head: Head, carried: &[Vec<u8>]) -> R
 ///
 /// # Errors
 /// If the file system returns an error. The file may then be valid or not. No record in it may be acknowledged before
-/// this succeeds: until then, a loss of the file would not be noticed.
+/// this succeeds: until then, a loss of the file would not be detected.
 pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let name = new_log_name(number);
     disk.rename(&name, &log_name(number)).map_err(|source| file_error(disk, "rename", &name, source))?;

@@ -1,4 +1,4 @@
-//! Encoding of heads and records. The docs of the module `log` have the picture.
+//! Encoding of heads and records. See the docs of the module `log` for the layout.
 
 use std::hash::Hasher;
 

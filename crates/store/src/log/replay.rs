@@ -1,5 +1,4 @@
-//! Replay of the log files, and the distinction between damage and a torn tail. The docs of the module `log` have the
-//! rules.
+//! Replay of the log files, which distinguishes damage from a torn tail. The module `log` documents the rules.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -75,7 +74,7 @@ pub(crate) struct TornTail {
 }
 
 /// Visits the records of all files from number `first` on, in order. `last_sequence` is the sequence number of the last
-/// record before them, if known. Nothing is changed.
+/// record before them, if known. Changes no file.
 ///
 /// # Errors
 /// If a file is missing, damaged or of another database, or `visit` returns an error. The records visited before are
@@ -254,8 +253,8 @@ impl LogFile {
         Err(self.corrupt(LAST_SEQUENCE_AT, format!("{expected} as the last record before this file, found {found}")))
     }
 
-    /// Visits the valid records of the file: those that the next file counts, or in the last file those up to the end
-    /// of the log.
+    /// Visits the valid records of the file: all that the next file counts as valid, or in the last file all up to the
+    /// end of the log.
     fn visit<E: From<OpenError>>(
         &self,
         disk: &dyn Disk,

@@ -1,6 +1,5 @@
 //! Tests that write, tear, damage and read logs. The payload of a record is derived from its sequence number and its
-//! life, so that a wrong record is noticed wherever it comes from. A life is the time from one opening of the log to
-//! the next.
+//! life: the time from one opening of the log to the next. So the tests detect a record of another position or life.
 
 mod chain;
 mod crash;
@@ -65,7 +64,7 @@ fn length(disk: &SimulatedDisk, number: u64) -> u64 {
 
 type Payloads = Vec<(u64, Vec<u8>)>;
 
-/// All records from a file on.
+/// Replays the log from file `first` on. Returns its end and all records.
 fn read(disk: &dyn Disk, first: u64, last_sequence: Option<u64>) -> Result<(LogEnd, Payloads), OpenError> {
     let mut records = Payloads::new();
     let end = replay(disk, DATABASE, first, last_sequence, &mut |record| {

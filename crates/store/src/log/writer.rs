@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   append             | 14 | 15 | 16 |         in memory, in the order of calls
-//!   flush, leader      takes them all             one write, and one sync if a caller needs it
+//!   flush, leader      takes all records          one write, and one sync if a caller needs it
 //!   flush, follower    waits                      then its record is flushed, or it leads the next group
 //! ```
 //!
@@ -114,8 +114,8 @@ impl Log {
 
     fn begin(disk: Arc<dyn Disk>, head: Head, carried: &[Vec<u8>]) -> Result<Self, FileError> {
         disk.create_directory(LOG).map_err(|source| file_error(&*disk, "create", LOG, source))?;
-        // Names given by a killed process may not be durable. Names of earlier files must become durable before later
-        // ones.
+        // File names that a killed process created may not be durable. Names of earlier files must become durable
+        // before later ones.
         for name in [ROOT, LOG] {
             disk.sync_directory(name).map_err(|source| file_error(&*disk, "sync", name, source))?;
         }

@@ -1,5 +1,5 @@
-//! If a file is closed, its successor exists. A log is readable after a crash between any two steps of a switch to the
-//! next file.
+//! Tests that the successor of a closed file exists, and that a log is readable after a crash between any two steps of
+//! a switch to the next file.
 
 use super::*;
 use crate::disk::Fault;
@@ -35,7 +35,7 @@ fn every_file_but_the_last_is_closed() {
     assert_eq!(files(&disk), [(1, true), (2, true), (3, true), (4, false)]);
 }
 
-/// Earlier versions of this program never closed files, and a crash may precede the closing.
+/// Earlier versions of Taut never closed files, and a crash may precede the closing.
 #[test]
 fn files_that_are_not_closed_are_read_and_closed_when_the_next_is_begun() {
     let disk = new_disk();
@@ -56,7 +56,7 @@ fn files_that_are_not_closed_are_read_and_closed_when_the_next_is_begun() {
 }
 
 /// A crash at each change of a rotation, a resumption or a restart leaves a readable log. If a file with an
-/// acknowledged record is then deleted, this is noticed.
+/// acknowledged record is then deleted, the replay returns an error.
 #[test]
 fn a_crash_while_switching_files_loses_no_acknowledged_record_undetected() {
     let (mut points, mut deletions) = (0, 0);

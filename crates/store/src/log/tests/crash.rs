@@ -1,5 +1,5 @@
-//! The machine stops at every change of the disk during one life of a log, and then at every change during the next
-//! life.
+//! Tests in which the machine stops at every change of the disk during one life of a log, and then at every change
+//! during the next life.
 
 use super::*;
 use crate::disk::Fault;
@@ -33,7 +33,7 @@ struct History {
 }
 
 impl History {
-    /// Reads the log. It must hold the acknowledged records, and may hold more of those appended.
+    /// Reads the log. It must contain all acknowledged records, and may contain later appended ones.
     fn check(&self, disk: &SimulatedDisk, acknowledged: u64, context: &str) -> Option<(LogEnd, Payloads)> {
         let (first, before) = self.first?;
         let (end, records) = read(disk, first, Some(before)).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -90,8 +90,8 @@ impl History {
     }
 }
 
-/// Stops the machine at each change, and calls `check` with each disk that it may leave, the history by then, and the
-/// number of records that must be there.
+/// Stops the machine at each change, and calls `check` with each possible state of the disk, the history so far, and
+/// the sequence number of the last acknowledged record. Returns the number of changes.
 fn for_every_crash(
     disk: &SimulatedDisk,
     before: &History,
@@ -143,7 +143,7 @@ fn a_second_crash_loses_no_record_that_was_read() {
     use Step::{Append, Rotate, Synced, Written};
     let second = [Append, Written, Append, Append, Synced, Append, Rotate, Append, Synced];
     for_every_crash(&new_disk(), &History::default(), (0, &STEPS, 2), |disk, history, least, context| {
-        // A life that is interrupted before the log is resumed leaves the records of the life before.
+        // A life that is interrupted before the log is resumed leaves the records of the previous life.
         let before = History { written: least, synced: history.synced, ..history.clone() };
         for_every_crash(&disk, &before, (1, &second, 2), |disk, history, least, again| {
             let context = format!("{context}; {again}");

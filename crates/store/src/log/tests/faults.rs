@@ -23,8 +23,8 @@ fn run(disk: &SimulatedDisk) -> (Option<Log>, u64, bool) {
     (Some(log), synced, false)
 }
 
-/// Runs a log on a disk with a fault, and resumes it without. Returns whether the fault prevented one of the 20 records
-/// from becoming durable.
+/// Runs a log on a disk with a fault, and resumes it without the fault. Returns whether the fault prevented one of the
+/// 20 records from becoming durable.
 fn check(fault: Fault) -> bool {
     let disk = new_disk();
     disk.set_fault(Some(fault));
@@ -118,7 +118,7 @@ fn a_log_whose_file_cannot_be_extended_can_continue_in_another() {
         assert!(error.contains("cannot extend /simulated/log/0000000000000001.log"), "{error}");
         // Records 5 and 6, which end at byte 5,976, do not fit into the 1,000 bytes to which the file was extended.
         assert_eq!((log.durable_sequence(), length(&disk, 1)), (4, if has_effect { 6_000 } else { 1_000 }));
-        // As if readers had seen record 5, which is only in memory. The restart keeps it, and discards record 6.
+        // Readers may have seen record 5, which is only in memory. The restart keeps it, and discards record 6.
         log.restart(5).unwrap();
         assert_eq!((log.number(), log.last_sequence(), log.durable_sequence()), (2, 5, 5));
         append_synced(&log, 0);

@@ -1,4 +1,4 @@
-//! Many threads: one writes and syncs for all, in the order of the appends.
+//! Group commit: of many threads, one writes and syncs for all, in the order of the appends.
 
 use std::io;
 use std::path::PathBuf;

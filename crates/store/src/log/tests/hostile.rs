@@ -55,7 +55,7 @@ fn heads_with_any_numbers_never_panic() {
                 let log = Log::create(shared(&disk), DATABASE, 1, 0).unwrap();
                 append_synced(&log, 0);
                 disk.put(&log_name(2), &Head { number: 2, ..head }.to_bytes());
-                // File 2 may count no record of file 1, or its only record.
+                // File 2 may count no record of file 1 as valid, or its only record.
                 let counts = [(0, HEAD_BYTES as u64), (1, log.bytes())].contains(&(last_sequence, previous_bytes));
                 let fits = counts && initial_bytes == HEAD_BYTES as u64;
                 assert_eq!(read(&disk, 1, None).is_ok(), fits, "{head:?}");
@@ -64,7 +64,7 @@ fn heads_with_any_numbers_never_panic() {
     }
 }
 
-/// A valid record in the wrong position is not a torn write. It must be an error, because no later check would notice
+/// A valid record in the wrong position is not a torn write. It must be an error, because no later check would detect
 /// it.
 #[test]
 fn records_that_contradict_their_position_are_damage() {
