@@ -1,8 +1,8 @@
 //! Opening a database read-only. Nothing is written except the reader's own file.
 //!
-//! A reader registers, so that a writer keeps the files that it needs (`readers.rs`). If it cannot create a file, for
-//! example on a read-only file system, it holds the shared lock of the directory instead. Then no writer can open the
-//! database. If a writer has it open, opening fails.
+//! A reader registers, so that a writer keeps the files that the reader needs (`readers.rs`). If the reader cannot
+//! create a file, for example on a read-only file system, it holds the shared lock of the directory instead. Then no
+//! writer can open the database. If a writer has it open, opening fails.
 //!
 //! A reader reads the log up to the last complete record. After that there may be a record that the writer is writing,
 //! or the remains of a crash, which the next writer reports. The reader syncs what it reads. So a commit that it has
@@ -24,7 +24,7 @@ use crate::readers::Reader;
 use crate::root::check_root;
 use crate::{Cache, Catalog};
 
-/// The end of the last read, to detect newer commits.
+/// Position up to which the files were last read, to detect newer commits.
 #[derive(Debug)]
 pub(crate) struct ReadPosition {
     /// XXH3 of the catalog file.
@@ -59,7 +59,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: OpenOptions) -> Result<(OpenedD
 }
 
 impl ReadPosition {
-    /// Whether there is no newer commit, as far as a quick check shows.
+    /// Quick check for newer commits. Returns true if the catalog and the end of the log are unchanged.
     pub fn is_newest(&self, disk: &dyn Disk) -> bool {
         let is_unchanged = || -> io::Result<bool> {
             if checksum(&read_whole(disk, CATALOG)?) != self.catalog {
@@ -86,7 +86,7 @@ pub(crate) fn load(directory: &Arc<Directory>) -> Result<(Catalog, Recovery, Rea
     loop {
         match load_once(directory) {
             // A file is not read atomically. The bytes read may lack a record, but include a later record which states
-            // that the missing one is durable. So damage counts only if it is found twice.
+            // that the missing one is durable. So damage is an error only if two reads find it at the same offset.
             Err(OpenError::Corrupt { path, at, expected }) => {
                 if damage.as_ref() == Some(&(path.clone(), at)) {
                     return Err(OpenError::Corrupt { path, at, expected });

@@ -77,7 +77,7 @@ pub(crate) struct PendingRemovals(Mutex<Vec<(BlockId, u64)>>);
 impl PendingRemovals {
     /// Removes the file of a block, now or once no reader needs it.
     pub fn remove(&self, disk: &dyn Disk, block: BlockId, removed_in: u64) {
-        // No reader knows a block that was never committed.
+        // No reader needs a block that was never committed.
         if removed_in == 0 || !self.defer(oldest_needed(disk), block, removed_in) {
             // If this fails, the next opening removes the file.
             let _ = disk.remove(&block_name(block));
@@ -125,10 +125,10 @@ struct ReaderVersions {
     earlier_blocks: Vec<(u64, WeakBlockFile)>,
 }
 
-/// Maximum number of names that are tried.
+/// Maximum number of file names that are tried for a registration.
 const ATTEMPTS_MAX: usize = 1_000;
 
-/// Makes the names of the readers of one process unique.
+/// Number in the file name of the next reader of this process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Reader {
@@ -159,7 +159,7 @@ impl Reader {
         self.is_registered
     }
 
-    /// Whether the file of this reader was removed externally, so that a writer does not know of this reader.
+    /// Whether the file of this reader was removed externally, so that a writer may remove files that the reader needs.
     pub fn is_removed(&self, disk: &dyn Disk) -> bool {
         self.versions.lock().is_removed(disk)
     }
@@ -226,7 +226,7 @@ fn create_registration(disk: &dyn Disk) -> io::Result<(String, Box<dyn Registrat
 impl ReaderVersions {
     fn is_removed(&self, disk: &dyn Disk) -> bool {
         let Some((name, _)) = &self.registration else { return false };
-        // After an error it is not known, and the file counts as present.
+        // If the listing fails, the file is assumed to exist.
         let entries = list(disk, READERS);
         entries.is_ok_and(|entries| !entries.iter().any(|entry| format!("{READERS}/{}", entry.name) == *name))
     }

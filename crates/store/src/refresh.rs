@@ -55,8 +55,8 @@ impl Store {
         commits.last_time = recovery.last_time.unwrap_or(i64::MIN);
         *self.inner.snapshot.write() = after;
         drop(commits);
-        // A block is released when its last reference is dropped: at the end of this function if no snapshot has it.
-        // The version has no effect, because a read-only process removes no files.
+        // Dropping the last reference releases a block: at the end of this function, or with the last snapshot. The
+        // version has no effect, because a read-only process removes no files.
         removed.iter().for_each(|block| block.remove_at_version(0));
         Ok(is_newer)
     }

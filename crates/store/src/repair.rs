@@ -1,4 +1,4 @@
-//! Salvages a damaged database into a new one. Nothing is written to the damaged one.
+//! Salvages a damaged database into a new one. The damaged one is not changed.
 //!
 //! ```text
 //!   catalog      the newest readable one           repair/history.rs
@@ -9,7 +9,8 @@
 //!                                                 repair/constraints.rs
 //! ```
 //!
-//! Until the repair is complete, the new directory has a file `incomplete` and does not open: see `crate::incomplete`.
+//! Until the repair is complete, the new directory has a file `incomplete`, and opening it fails: see
+//! `crate::incomplete`.
 
 mod blocks;
 mod constraints;
@@ -47,8 +48,8 @@ pub struct RepairReport {
     /// An incomplete end of the log, as a crash leaves it. It does not count as a loss.
     pub torn_tail: Option<TornLogTail>,
     /// Whether the damaged database retains its log for the next backup. The new one does not, because it is another
-    /// database and needs a backup directory of its own. Only the damaged one has the points in time since its last
-    /// backup.
+    /// database and needs another backup directory. The commits since the last backup are only in the log of the
+    /// damaged one.
     pub retained_log: bool,
 }
 
@@ -154,7 +155,7 @@ pub enum TableLoss {
     Rows {
         /// The block file.
         path: PathBuf,
-        /// Ranges of positions in the block, from zero, with all lost rows.
+        /// Ranges of row positions in the block, from zero, that contain all lost rows.
         rows: Vec<Range<u64>>,
         /// Number of lost rows that were live.
         count: u64,
@@ -242,13 +243,13 @@ impl From<FileError> for RepairError {
     }
 }
 
-/// Salvages the database in one directory into a new database in another. Nothing is written to the first directory,
-/// not even to its lock file. The second must be empty or not exist, or be left by a repair or restore that was killed.
+/// Salvages the database in directory `from` into a new database in directory `to`. Nothing is written to `from`, not
+/// even to its lock file. `to` must be missing, empty, or left behind by a killed repair or restore.
 ///
 /// # Errors
 /// If there is no database, a process has it open, no catalog can be read, the new database cannot be written, or a
-/// file cannot be read for a reason other than damage, for example without permission. Anything written to the second
-/// directory is then removed.
+/// file cannot be read for a reason other than damage, for example without permission. Anything written to `to` is then
+/// removed.
 pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if let (Ok(inside), Some(parent)) = (from.canonicalize(), existing_ancestor(to))

@@ -69,7 +69,7 @@ pub enum Problem {
         /// What was expected.
         expected: String,
     },
-    /// A row does not belong to the partition that the catalog has for its block.
+    /// A row does not belong to the partition of its block in the catalog.
     Partition {
         /// Partition in the catalog.
         expected: u32,
@@ -78,7 +78,7 @@ pub enum Problem {
         /// Position of the row in the block, from zero.
         row: u64,
     },
-    /// The catalog has a null count of a column that is not the sum over the blocks of the table.
+    /// The null count of a column in the catalog is not the sum over the blocks of the table.
     Nulls {
         /// Name of the column.
         column: String,
@@ -275,7 +275,7 @@ fn check_block(table: &Table, file: &Arc<BlockFile>, nulls: &mut [u64]) -> Resul
     block.check(&open).map_err(damaged)?;
     check_padding(&open)?;
     let (_, design) = block.description(&open).map_err(damaged)?;
-    // A block keeps the column names and nullability of the time when it was written, so only types are compared.
+    // A block keeps the column names and nullability with which it was written, so only types are compared.
     if !block.has_types(&table.schema) {
         return Err(Problem::Differs { what: "schema" });
     }

@@ -114,7 +114,7 @@ impl Salvaged {
             return Ok(nothing());
         }
         let locate = |error| open.locate_in_file(error);
-        // A block of other columns than the table is rewritten with those of the table.
+        // A block whose columns differ from those of the table is rewritten with the columns of the table.
         let (schema, design) = match file.columns() {
             None => unless_damaged(block.description(&open).map_err(locate))?,
             Some(_) => {

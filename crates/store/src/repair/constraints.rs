@@ -17,8 +17,8 @@ use crate::{ForeignKey, KeySearch, ReadCounters, Table, TableId, UniqueKey};
 const NOT_UNIQUE: &str = "rows that were deleted may be back, and have the same key";
 const REFERENCED_ROWS_LOST: &str = "rows that it references are lost";
 
-/// Drops the constraints that no longer hold. Unique keys are checked only if deleted rows may be back, foreign keys
-/// also if referenced rows are lost.
+/// Drops the constraints that the rows violate. Unique keys are checked only if deleted rows may have reappeared,
+/// foreign keys also if referenced rows are lost.
 pub(super) fn drop_violated_constraints(tables: &mut [Table], reports: &mut [RepairedTable], deletions_are_lost: bool) {
     let mut dropped: Vec<(usize, String)> = Vec::new();
     for (index, table) in tables.iter().enumerate() {

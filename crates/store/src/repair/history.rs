@@ -68,7 +68,7 @@ pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairEr
     Ok(History { catalog: replay.edit.into_catalog(), losses, torn_tail, is_mixed })
 }
 
-/// The catalog. If it cannot be read, the newest other catalog that can: a file that was not renamed yet, or a copy
+/// Reads the catalog. If it is damaged, returns the newest other catalog that can be read: `catalog.new`, or a copy
 /// that a user made.
 fn find_catalog(damaged: &Directory, losses: &mut Vec<DatabaseLoss>) -> Result<CatalogFile<'static>, RepairError> {
     let disk = &*damaged.disk;
@@ -181,8 +181,8 @@ impl Replay {
         }
     }
 
-    /// Gives the displaced rows of a table the columns that the table has after a change. Rows that cannot have them
-    /// are counted as one lost change.
+    /// Converts the displaced rows of a table to the columns that it has after a change. Each batch that cannot be
+    /// converted counts as one lost change.
     fn change_displaced_rows(&mut self, before: &Table, change: &Change) {
         let is_changed = self.edit.catalog().table_of(before.id).is_some_and(|after| after.schema != before.schema);
         if !is_changed {
@@ -218,8 +218,8 @@ impl Replay {
         }
     }
 
-    /// Applies the row relocations of a commit that follows the damage of the log, if the files of the old blocks no
-    /// longer exist because of them.
+    /// Applies those changes of a commit after the damaged part of the log that replace blocks whose files no longer
+    /// exist, and the deletions of rows in the new blocks. Ignores its other changes.
     fn apply_relocations(&mut self, payload: &[u8]) {
         let Ok(parsed) = record::parse(payload) else { return };
         let mut new_blocks: HashSet<BlockId> = HashSet::new();
