@@ -1,8 +1,8 @@
 //! The database directory: its catalog, its block files, and the cache of their sections.
 //!
 //! A [`Store`] is an open database. A reader takes a [`Store::snapshot`], which never changes, and opens blocks of its
-//! tables. Blocks that are replaced or dropped meanwhile stay until the snapshot is dropped. A writer puts blocks into
-//! files of their own with [`Store::write_block`] and publishes them with one [`Store::commit`]. A commit is atomic,
+//! tables. Blocks that are replaced or dropped meanwhile stay until the snapshot is dropped. A writer writes each block
+//! to a new file with [`Store::write_block`], and publishes all of them with one [`Store::commit`]. A commit is atomic,
 //! even if the machine stops at any moment.
 //!
 //! Another process can have the database open read-only at the same time, and see newer commits after

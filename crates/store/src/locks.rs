@@ -64,8 +64,8 @@ impl Locks {
     }
 
     /// Locks rows of a table, all or none. The row ids belong to one version of the table. The row ids that these rows
-    /// got later, according to `relocations_since`, are locked too, because another transaction may know a row by any
-    /// of them.
+    /// got later, according to `relocations_since`, are locked too, because another transaction may refer to a row by
+    /// any of them.
     pub fn lock(
         &self,
         transaction: TransactionId,
@@ -118,7 +118,7 @@ impl Locks {
         self.state.lock().waits_for.remove(&transaction);
     }
 
-    /// Whether another transaction has locked rows in some containers of a table.
+    /// Whether a transaction other than `own` has locked rows of a table in a container that `is_container` accepts.
     pub fn is_any_locked_by_others(
         &self,
         table: TableId,

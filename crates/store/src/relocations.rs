@@ -38,7 +38,7 @@ pub struct RowRelocations {
 
 impl RowRelocations {
     /// Adds the rows of a new block. `old` yields the previous row id of each row, in the order of the block. The
-    /// commit fails if a row of the block has none, or if an id occurs twice over all blocks.
+    /// commit fails if a row has no previous id, or if two rows of the new blocks have the same one.
     ///
     /// # Errors
     /// If the header of the block, which lists its segments, cannot be read.
@@ -170,7 +170,7 @@ impl Debug for RelocationsSince {
     }
 }
 
-/// Iterative, because the list may be longer than the stack is deep.
+/// Iterative, because recursion over a long list would overflow the stack.
 impl Drop for RelocationNode {
     fn drop(&mut self) {
         let mut next = self.next.get_mut().take();

@@ -7,7 +7,7 @@
 //!                 record appended to the log
 //!                 log written and synced                <- the commit has happened; many share one sync
 //!                 snapshot exchanged                    readers that start now see it
-//!                 replaced block files removed          when their last reader is gone
+//!                 replaced block files removed          when their last reader has ended
 //!   checkpoint    log continues in another file
 //!                 catalog replaced, earlier log removed
 //! ```
@@ -53,11 +53,11 @@ pub enum Synchronous {
     /// The commit survives if the machine stops.
     #[default]
     Full,
-    /// The commit survives if the process is killed. If the machine stops, the last commits may be lost, always from
-    /// the newest backwards.
+    /// The commit survives if the process is killed. If the machine stops, the newest commits may be lost, but none
+    /// that is older than a surviving one.
     Normal,
-    /// The commit survives if the database is closed. If the process is killed, the last commits may be lost, always
-    /// from the newest backwards.
+    /// The commit survives if the database is closed. If the process is killed, the newest commits may be lost, but
+    /// none that is older than a surviving one.
     Off,
 }
 
@@ -65,10 +65,10 @@ pub enum Synchronous {
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-    /// The temporary relations that this handle sees, if it is that of a session.
+    /// Temporary relations of the session, if this handle belongs to one.
     temporary: Option<Arc<Temporary>>,
-    /// The handle from which that of a session was made: a weak reference to it finds the database as long as rows of a
-    /// session are being read.
+    /// The shared handle from which the handle of a session was made. It stays alive, so that a weak reference to it
+    /// finds the open database while the session reads rows.
     _parent: Option<Arc<Store>>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Commits {
     pending: VecDeque<Pending>,
     /// `None` until the log is begun: when the database is opened, or at the first commit.
     pub log: Option<Arc<Log>>,
-    /// Whether this process has begun a timeline: its first commit is in the log.
+    /// Whether this process has begun a timeline, whose first commit is in the log.
     has_timeline: bool,
     /// Blocks of commits whose outcome is uncertain. Their files must stay until the log restarts, or the database is
     /// opened again.
@@ -144,7 +144,7 @@ impl Store {
         Self::open_on(Arc::new(FileDisk::new(path)), options)
     }
 
-    /// Creates a database in memory. It is gone when its last handle is dropped.
+    /// Creates a database in memory. It is freed when its last handle is dropped.
     ///
     /// # Errors
     /// If memory is exhausted.
@@ -191,8 +191,8 @@ impl Store {
     }
 
     /// A handle of the same database for one session, which can have temporary relations. They are in schema
-    /// [`TEMPORARY_SCHEMA`](taut_types::TEMPORARY_SCHEMA), and their blocks on `disk`. Clones of the handle share them;
-    /// they are gone when the last clone, its snapshots and its transactions are dropped.
+    /// [`TEMPORARY_SCHEMA`](taut_types::TEMPORARY_SCHEMA), and their blocks on `disk`. Clones of the handle share them.
+    /// They are freed when the last clone, its snapshots and its transactions are dropped.
     #[must_use]
     pub fn for_session(self: &Arc<Self>, disk: Arc<dyn Disk>) -> Self {
         let temporary = Arc::new(Temporary::new(disk, Arc::clone(&self.inner.directory.cache)));
@@ -239,7 +239,7 @@ impl Store {
     }
 
     /// Directs rows that are inserted from now on to new pages, so that existing pages can be compacted into blocks
-    /// meanwhile. Commits that are under way may still append to an existing page.
+    /// meanwhile. Running commits may still append to an existing page.
     pub fn close_pages(&self) {
         self.inner.directory.close_pages();
         if let Some(temporary) = &self.temporary {
@@ -264,12 +264,12 @@ impl Store {
         self.merged(&newest)
     }
 
-    /// Sections and bytes that the cache holds.
+    /// Current contents of the cache.
     pub fn cache_statistics(&self) -> CacheStatistics {
         self.inner.directory.cache.statistics()
     }
 
-    /// Writes a block to a file of its own, durably. The block is visible only after it is committed.
+    /// Writes a block to a new file, durably. The block is visible only after it is committed.
     ///
     /// # Errors
     /// If the file cannot be written. No file remains then.
@@ -330,7 +330,7 @@ impl Store {
 
     /// Changes the catalog atomically and durably. Readers that start afterwards see the changes.
     ///
-    /// The new blocks of a commit that fails are removed.
+    /// If the commit fails, its new blocks are removed.
     ///
     /// # Errors
     /// If `change` returns an error, or the log cannot be written. Nothing changes then, unless the error is
@@ -342,16 +342,16 @@ impl Store {
         self.commit_changes((None, Synchronous::Full), change)
     }
 
-    /// Takes the next numbers of a sequence, in a commit of its own. The numbers are taken even if the process is
-    /// killed. If the machine stops, they may be given out again, unless a later commit is durable.
+    /// Takes the next `count` numbers of a sequence, in a separate commit. The numbers stay taken if the process is
+    /// killed. If the machine stops, they may be taken again, unless a later commit is durable.
     ///
     /// # Errors
-    /// If the sequence does not exist, has not as many numbers, or the log cannot be written.
+    /// If the sequence does not exist, has fewer than `count` numbers left, or the log cannot be written.
     pub fn next_values(&self, sequence: SequenceId, count: usize) -> Result<Vec<i64>, CommitError> {
         self.commit_changes((None, Synchronous::Normal), |edit| edit.next_values(sequence, count))
     }
 
-    /// Sets the last number of a sequence, or the next one if `is_called` is false, in a commit of its own.
+    /// Sets the last number of a sequence, or the next one if `is_called` is false, in a separate commit.
     ///
     /// # Errors
     /// If the sequence does not exist, the number is not within its limits, or the log cannot be written.
@@ -524,7 +524,7 @@ impl Inner {
         self.is_read_only
     }
 
-    /// The log. It is begun if it does not exist yet.
+    /// Returns the log. Begins it if it does not exist yet.
     pub(crate) fn log(&self, commits: &mut Commits) -> Result<Arc<Log>, CommitError> {
         if let Some(log) = &commits.log {
             return Ok(Arc::clone(log));
@@ -566,7 +566,7 @@ impl Inner {
         let mut published = Vec::new();
         while let Some(first) = commits.pending.pop_front_if(|first| first.catalog.version <= version) {
             first.added.iter().for_each(|block| block.cancel_removal());
-            // A block may be both added and removed. The removal comes last, so it counts.
+            // A block may be both added and removed. The removal comes last, so it takes effect.
             for block in &first.removed {
                 match &mut commits.retention {
                     Some(retention) if retention.must_retain(block.id()) => {

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   newest permanent catalog   public.t  sales.u            the log and the files of the database
-//!   temporary relations        pg_temp.t pg_temp.v          nowhere; blocks are on a disk of the session
+//!   temporary relations        pg_temp.t pg_temp.v          memory; blocks are on a disk of the session
 //!   what the session sees      public.t  sales.u  pg_temp.t  pg_temp.v
 //! ```
 //!
-//! A session has a handle of the store that merges both: its snapshots, edits and transactions know one catalog. A
-//! commit divides its changes again. The permanent ones are committed first. They may fail, but nothing can conflict
-//! with the temporary ones, because only this session makes them (docs/adr/0046-temporary-relations.md).
+//! The store handle of a session merges both: its snapshots, edits and transactions see one catalog. A commit divides
+//! its changes again. The permanent ones are committed first. They may fail, but nothing can conflict with the
+//! temporary ones, because only this session makes them (docs/adr/0046-temporary-relations.md).
 //!
 //! Ids of temporary tables and sequences are unique in the process and larger than all ids of permanent ones, so that
-//! locks and cached plans tell them apart.
+//! locks and cached plans distinguish them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -58,7 +58,7 @@ pub(crate) struct TemporaryPart {
 }
 
 impl Temporary {
-    /// No relations. Their blocks go to `disk`.
+    /// Creates a session state without temporary relations. Their blocks will be stored on `disk`.
     pub fn new(disk: Arc<dyn Disk>, cache: Arc<Cache>) -> Self {
         let state = State { relations: None, merged: None, definitions: None };
         let directory = Arc::new(Directory::of_temporary_blocks(disk, cache));
@@ -133,7 +133,7 @@ impl Temporary {
     }
 }
 
-/// Takes the temporary relations out of a catalog, and returns a catalog of them alone.
+/// Moves the temporary relations from a catalog to a new one, which is returned.
 fn take_temporary(catalog: &mut Catalog) -> Catalog {
     let mut relations = Catalog::empty(catalog.database);
     let tables: Vec<_> = catalog.tables.with_ids_from(TableId(FIRST_ID)).map(Arc::clone).collect();
@@ -201,7 +201,7 @@ impl Commented {
 }
 
 impl Change {
-    /// Whether the change is one of a temporary relation.
+    /// Whether the change affects a temporary relation.
     pub(crate) fn is_temporary(&self) -> bool {
         match self {
             Self::SetComment { on, .. } => on.is_temporary(),

@@ -185,16 +185,16 @@ impl Transaction {
         }
     }
 
-    /// Undoes `times` calls of [`Transaction::record_table_read`] for a table. They were made before it was known which
-    /// rows are read.
+    /// Undoes `times` calls of [`Transaction::record_table_read`] for a table, once it is known that the transaction
+    /// reads fewer rows.
     pub fn withdraw_table_reads(&self, table: TableId, times: usize) {
         if let Some(reads) = &mut *self.reads.lock() {
             reads.remove_table(table, times);
         }
     }
 
-    /// Makes the transaction fail to commit if others change rows of a table from now on. For a statement that copies
-    /// the rows of a table and then drops it. Has no effect on a table that the transaction has created.
+    /// Makes the transaction fail to commit if others have changed rows of a table since its snapshot. A statement that
+    /// copies the rows of a table and then drops it needs this. Has no effect on a table that the transaction created.
     pub fn require_unchanged(&self, table: TableId) {
         let changes = &mut self.state.lock().changes;
         if let Some(before) = changes.base.table_of(table) {
@@ -225,11 +225,11 @@ impl Transaction {
         Ok(preview)
     }
 
-    /// Takes the next numbers of a sequence. A rollback does not give them back, unless this transaction has created or
-    /// restarted the sequence.
+    /// Takes the next `count` numbers of a sequence. A rollback does not undo this, unless this transaction has created
+    /// or restarted the sequence.
     ///
     /// # Errors
-    /// If the sequence does not exist, has not as many numbers, or the log cannot be written.
+    /// If the sequence does not exist, has fewer than `count` numbers left, or the log cannot be written.
     pub fn next_values(&self, sequence: SequenceId, count: usize) -> Result<Vec<i64>, CommitError> {
         match self.has_own_version(sequence) {
             true => self.change(|edit| edit.next_values(sequence, count)),
@@ -249,7 +249,7 @@ impl Transaction {
         }
     }
 
-    /// Whether this transaction has created or restarted a sequence, so that its numbers are its own.
+    /// Whether this transaction has created or restarted a sequence. No other transaction then sees this version of it.
     fn has_own_version(&self, id: SequenceId) -> bool {
         let is_change = |change: &Change| match change {
             Change::CreateSequence { sequence } | Change::AlterSequence { sequence, restarts: true } => {
@@ -282,7 +282,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Does what [`Transaction::refresh`] does, for a transaction that has changed nothing yet. Its savepoints get the
+    /// Refreshes a transaction that has changed nothing yet, as [`Transaction::refresh`] does. Its savepoints get the
     /// new snapshot too.
     ///
     /// # Errors
@@ -297,8 +297,8 @@ impl Transaction {
     /// Changes the catalog atomically. Others see the changes when the transaction commits.
     ///
     /// # Errors
-    /// If `change` returns an error, or it relocates rows that this transaction inserted or deleted. The transaction
-    /// knows these rows only by their row ids. Nothing changes then.
+    /// If `change` returns an error, or relocates rows that this transaction inserted or deleted, because the
+    /// transaction has recorded their old row ids. Nothing changes then.
     pub fn change<T, E: From<CommitError>>(
         &self,
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
@@ -356,7 +356,7 @@ impl Transaction {
     /// If another transaction has deleted or replaced one of the rows since this one began, or waiting would be a
     /// deadlock.
     pub async fn delete_rows(&self, table: TableId, rows: &RowSet) -> Result<(), TransactionError> {
-        // Other transactions know no rows in containers that this one has added.
+        // No other transaction sees the rows in containers that this one has added.
         let rows_to_lock = {
             let changes = &self.state.lock().changes;
             let own_rows = changes.rows.get(&table);
@@ -411,7 +411,7 @@ impl Transaction {
         state.savepoints.push((name.to_owned(), state.changes.clone()));
     }
 
-    /// Undoes all changes since the newest savepoint of that name. The savepoint remains.
+    /// Undoes all changes since the newest savepoint with this name. The savepoint remains.
     ///
     /// # Errors
     /// If there is no savepoint of that name.
@@ -423,7 +423,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Removes the newest savepoint of that name, and those after it.
+    /// Removes the newest savepoint with this name, and all later savepoints.
     ///
     /// # Errors
     /// If there is no savepoint of that name.
@@ -454,7 +454,7 @@ impl Transaction {
         })
     }
 
-    /// Commits all changes. The transaction has ended afterwards, even if the commit fails.
+    /// Commits all changes. This ends the transaction, even if the commit fails.
     ///
     /// # Errors
     /// If the commit fails. Nothing has changed then, unless the error is [`CommitError::Uncertain`].

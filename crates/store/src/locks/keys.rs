@@ -1,7 +1,7 @@
 //! Locks of keys, by their hashes. They prevent two transactions from writing rows with the same key at once.
 //!
 //! A transaction that writes rows first locks their keys exclusively, until it ends. Then it looks the keys up, in the
-//! newest version and in its own. As all transactions do so, two rows with the same key are never both committed. If
+//! newest version and in its own. All transactions do so, so two rows with the same key are never both committed. If
 //! another transaction has locked a row with the key, perhaps to delete it, the lookup waits for that transaction. A
 //! transaction that references a key locks it shared. Keys with the same hash share a lock. A transaction that writes
 //! many rows locks all keys of the table.

@@ -1,13 +1,13 @@
 //! The read set of a serializable transaction, and whether others have changed any of it.
 //!
 //! ```text
-//! read      for each table: all rows, or those, present and future, that pass at least one of several conjunctions
+//! read      for each table: all rows, or the rows that pass one of several conjunctions, also if inserted later
 //! changed   rows that are in only one of two versions of the table: inserted or deleted since
 //! ```
 //!
-//! A transaction may commit if no changed row is in its read set. An update is a deletion and an insertion, so a row
-//! counts if its old or its new version passes the predicates. If it is not known which rows were changed, for example
-//! because they were relocated to other blocks meanwhile, all rows count as changed.
+//! A transaction may commit if no changed row is in its read set. An update is a deletion and an insertion, so an
+//! updated row is in the read set if its old or its new version is. If it is not known which rows were changed, for
+//! example because they were relocated to other blocks meanwhile, all rows are treated as changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::delta::{ContainerId, DeltaPage};
 use crate::error::ReadError;
 use crate::{BlockFile, BlockId, Catalog, CommitError, ReadCounters, Table, TableId};
 
-/// Maximum number of conjunctions per table. A transaction with more counts as a reader of the whole table.
+/// Maximum number of conjunctions per table. A transaction with more is treated as a reader of the whole table.
 const CONJUNCTIONS_MAX: usize = 1_000;
 /// Maximum number of comparisons per table: changed rows and new blocks, times conjunctions. There is a limit because
 /// other commits may wait meanwhile.
@@ -95,13 +95,13 @@ impl TableReads {
         if self.whole_table_reads > 0 || before.schema != newest.schema {
             return true;
         }
-        // A read error counts as a change.
+        // A read error is treated as a change.
         !self.conjunctions.is_empty()
             && ChangedRows::new(before, newest, &self.conjunctions).any_is_read().unwrap_or(true)
     }
 }
 
-/// The difference between two versions of a table, and the conjunctions that were read of it.
+/// Compares two versions of a table, and checks whether changed rows pass one of the conjunctions that were read.
 struct ChangedRows<'a> {
     before: &'a Table,
     newest: &'a Table,
@@ -146,7 +146,7 @@ impl<'a> ChangedRows<'a> {
             }
             comparisons_left -= count;
             if let Some((_, rows_before, rows)) = deleted_rows_of_pages.get_mut(&container) {
-                // No transaction has seen rows that were inserted and deleted in between.
+                // Skips rows that were inserted since `before`: this transaction has not seen them.
                 rows.extend(deleted.into_iter().take_while(|row| (*row as usize) < *rows_before));
                 continue;
             }
