@@ -1,4 +1,4 @@
-//! A backup holds the state of one commit and shares blocks with other backups.
+//! A backup contains the state of one commit and shares blocks with other backups.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -159,7 +159,7 @@ fn a_damaged_block_of_the_database_is_named_and_not_backed_up() {
                 assert!(text.contains("table \"t\" cannot be backed up") && text.contains(&name), "{text}");
                 assert!(!backups.files().keys().any(|name| name.ends_with(".manifest")));
             }
-            // A flipped padding byte is not noticed.
+            // A flipped padding byte is not detected.
             Ok(_) => assert_eq!(bytes[at], 0, "byte {at}"),
         }
     }
@@ -339,7 +339,7 @@ fn a_cancelled_backup_or_restore_leaves_nothing() {
     let from = Backups::open(path("backups")).unwrap();
     let cancelled = from.restore(path("new"), LAST, &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(BackupError::Cancelled)), "{cancelled:?}");
-    assert!(!path("new").exists(), "it would be opened as an empty database");
+    assert!(!path("new").exists(), "an incomplete directory would be opened as an empty database");
     fs::create_dir(path("empty")).unwrap();
     from.restore(path("empty"), LAST, &mut |_| ControlFlow::Break(())).unwrap_err();
     assert_eq!(fs::read_dir(path("empty")).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! A backup directory holds backups of one history: copies of a database that have diverged do not mix in it.
+//! A backup directory contains backups of one history: it refuses a copy of the database that has diverged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -91,7 +91,7 @@ fn backups_of_a_copy_without_commits_of_its_own_belong_to_the_database() {
         back_up(&store, &backups, WITHOUT_LOG).unwrap();
         back_up(&read(&disk).unwrap(), &backups, WITHOUT_LOG).unwrap();
     }
-    // The history goes on in a copy, after a crash.
+    // The history continues in a copy, after a crash.
     let copy = disk.after_kill();
     drop(store);
     let store = open(&copy).unwrap();

@@ -15,7 +15,7 @@ use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{OpenError, OpenOptions, Store, Synchronous, verify};
 use taut_testkit::number_from_environment;
 
-/// Crash points of each test. Nightly runs have more.
+/// Approximate number of crash points of each test. Nightly runs have more.
 const CRASH_POINTS: u64 = 100;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 
@@ -159,7 +159,8 @@ fn an_interrupted_backup_leaves_the_earlier_ones_complete() {
                     (true, Some(_)) => &[2, 3],
                 };
                 life.check(&found, numbers, &context);
-                // The backups that were seen stay. The next backup of the reopened database continues the last one.
+                // Backups that were listed survive a power loss. The next backup of the reopened database continues the
+                // last one.
                 life.check(&found.after_power_loss(at), numbers, &format!("{context}, seen"));
                 let base = list(&found).last().unwrap().number;
                 let copy = life.disk.after_kill();
@@ -264,7 +265,7 @@ fn a_failing_disk_of_the_database_leaves_no_gap_in_the_backups() {
     assert!(failures > 30, "{failures}");
 }
 
-/// Runs steps with backups in between. Returns how many backups were acknowledged.
+/// Runs steps with backups in between. Returns the number of backups.
 fn live(life: &mut Life, backups: &SimulatedDisk) -> Result<u64, common::Failure> {
     let mut taken = 0;
     let mut store = open(&life.disk)?;
@@ -362,8 +363,8 @@ fn an_interrupted_restore_leaves_no_database_or_the_complete_one() {
                 let disk = SimulatedDisk::new();
                 disk.set_fault(Some(fault(at)));
                 let restored = from.restore_to(Arc::new(disk.clone()), options, &mut never_cancel);
-                // A restore that succeeds means that `at` is past the last change. Except for the first five changes:
-                // a restore may tolerate that one of them fails, and the later changes must still be tested.
+                // After a successful restore, `at` is past the last change, unless it is one of the first five changes.
+                // A restore may tolerate that one of these fails, and the later changes must still be tested.
                 if restored.is_ok() && !disk.is_crashed() && !matches!(fault(at), Fault::FailAt(_) if at < 5) {
                     break;
                 }

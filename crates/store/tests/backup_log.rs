@@ -1,4 +1,4 @@
-//! With the log, every commit between backups can be restored, and damage of a file is noticed and named.
+//! With the log, every commit between backups can be restored. Damage of a file is detected, and the error names it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -73,7 +73,7 @@ fn every_commit_between_two_backups_with_the_log_can_be_restored() {
         let text = restored(&history.backups, at(last.time + 1)).unwrap_err().to_string();
         assert!(text.contains("the last one, are in no backup"), "{text}");
     }
-    println!("{commits} points in time, {replayed} commits made again");
+    println!("{commits} points in time, {replayed} replayed commits");
     assert!(commits > 300 && replayed > 300, "{commits} {replayed}");
 }
 
@@ -119,7 +119,7 @@ fn the_log_stays_until_the_next_backup_and_a_backup_without_it_removes_it() {
     assert_eq!((report.copied_blocks, count(".block")), (4, 1));
     store.checkpoint().unwrap();
     assert!(count(".log") <= 2, "{:?}", disk.files().keys());
-    // There is one retained log. Another backup directory takes it over only if its backup includes the log.
+    // There is only one retained log. A backup to another directory uses it only if that backup includes the log.
     let others = SimulatedDisk::new();
     back_up(&store, &others, WITHOUT_LOG).unwrap();
     assert!(store.retains_log());

@@ -19,7 +19,7 @@ use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{Catalog, OpenError, OpenOptions, Store, Synchronous, repair_on, verify};
 use taut_testkit::{Random, number_from_environment};
 
-/// Crash points of the test, over all of its seeds. Nightly runs have more.
+/// Minimum number of crash points of the test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 120;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 /// Number of steps of a run.
@@ -361,7 +361,7 @@ fn a_crash_beside_readers_loses_no_commit_from_the_backups() {
         let context = format!("seed {seed}, crash at change {at} ({:?})", disk.changes().last());
         let shown: Vec<_> = run.readers.iter().map(|reader| files_of_snapshot(&reader.snapshot())).collect();
         let killed = disk.after_kill();
-        // Files of living readers stay while another writer continues.
+        // Files of live readers stay while another writer continues.
         let before = killed.files();
         {
             let copy = killed.after_kill();

@@ -1,4 +1,4 @@
-//! Verification of a backup directory finds damage of every file, names it, and changes nothing.
+//! Verification of a backup directory finds damage of every file, names the file, and changes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -33,7 +33,7 @@ fn verified(backups: &SimulatedDisk) -> BackupVerification {
     Backups::open_on(Arc::new(backups.clone())).unwrap().verify()
 }
 
-/// The names of damaged files, and the texts of the damage.
+/// Verifies a backup directory. Returns the names of the files with findings, and the text of all findings.
 fn found(backups: &SimulatedDisk) -> (BTreeSet<String>, String) {
     let before = backups.files();
     let findings = verified(backups).findings;
@@ -58,7 +58,7 @@ fn complete_backups_have_no_damage_and_share_blocks() {
     assert_eq!((count, blocks, block_bytes), (4, of_blocks.len() as u64, of_blocks.iter().sum::<usize>() as u64));
     assert!(files.keys().filter(|name| name.ends_with(".log")).count() == 2);
     assert!(files.keys().any(|name| name.ends_with(".delta")));
-    // The remains of an interrupted backup are no damage.
+    // The remains of an interrupted backup are not damage.
     for name in
         ["backups/00000009.catalog", "backups/00000009.manifest.new", "blocks/0000000000000fff-00000000000000aa.block"]
     {
