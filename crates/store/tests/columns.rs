@@ -1,5 +1,4 @@
-//! Columns of a table that are added, dropped and renamed: what snapshots, other transactions and readers see of it,
-//! and which files stay.
+//! Columns are added, dropped and renamed: what snapshots, other transactions and readers see, and which files stay.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -53,7 +52,7 @@ fn a_snapshot_keeps_the_columns_and_the_files_that_it_had() {
         assert_eq!(rows_of(table).unwrap(), [1, 3, 4, 5, 6, 7]);
     }
     drop_table(&store, "t").unwrap();
-    assert_eq!(files_of(&disk, "blocks/").len(), 2, "snapshots name the blocks");
+    assert_eq!(files_of(&disk, "blocks/").len(), 2, "snapshots reference the blocks");
     drop(with_column);
     assert_eq!(rows_of(before.table("t").unwrap()).unwrap(), [1, 3, 4, 5, 6, 7]);
     drop(before);
@@ -108,7 +107,7 @@ fn a_reader_follows_changes_of_columns() {
         assert_eq!(own.table("t").unwrap().schema, of_writer.table("t").unwrap().schema);
         assert_eq!(rows_of(own.table("t").unwrap()).unwrap(), [1, 3, 4, 5, 6, 7]);
     }
-    // The files of the first snapshot stay, although the newest version that the reader has seen does not name them.
+    // The files of the first snapshot stay, although the last version that the reader has read does not reference them.
     drop_table(&writer, "t").unwrap();
     writer.checkpoint().unwrap();
     assert!(reader.refresh().unwrap());

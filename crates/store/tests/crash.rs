@@ -1,4 +1,4 @@
-//! The machine stops at every write, sync, rename and removal of a small database. Whatever the disk then holds, the
+//! The machine stops at every write, sync, rename and removal of a small database. Whatever remains on the disk, the
 //! database reopens in the state before or after the interrupted step, complete and without leftover files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ fn check(disk: &SimulatedDisk, states: &[State], possible: std::ops::RangeInclus
     state.unwrap_or_else(|| panic!("{context}: none of the states {possible:?}, but {:?}", found.1))
 }
 
-/// Runs the steps until the machine stops. Returns how many were acknowledged, or `None` if it did not stop.
+/// Runs the steps until the machine stops. Returns the number of acknowledged steps, or `None` if it did not stop.
 fn run_until_crash(disk: &SimulatedDisk, steps: &[FixedStep], at: u64) -> Option<usize> {
     disk.set_fault(Some(Fault::CrashAt(at)));
     let mut acknowledged = 0;
@@ -50,8 +50,8 @@ fn run_until_crash(disk: &SimulatedDisk, steps: &[FixedStep], at: u64) -> Option
     disk.is_crashed().then_some(acknowledged)
 }
 
-/// Calls `check` for every crash point, with each possible disk: after power loss, by several seeds, and after a killed
-/// process.
+/// Calls `check` for every crash point, with several possible disks after power loss and the disk after a killed
+/// process. Returns the number of crash points.
 fn for_every_crash(check: impl Fn(SimulatedDisk, &[FixedStep], &[State], usize, &str)) -> u64 {
     let steps = fixed_steps();
     let states = states(&steps);

@@ -1,6 +1,6 @@
 //! The machine, or only the writer, stops at any change of the disk while other processes read the database. The
-//! database reopens in a possible state, living readers can still read their snapshots, and their files are removed
-//! when they have ended.
+//! database reopens in a possible state, live readers can still read their snapshots, and their files are removed when
+//! they have ended.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
@@ -13,7 +13,7 @@ use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{Store, verify};
 use taut_testkit::{Random, number_from_environment};
 
-/// Crash points of the test, over all of its seeds. Nightly runs have more.
+/// Minimum number of crash points of the test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 250;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 /// Number of steps of a run.
@@ -29,7 +29,7 @@ fn works(disk: &SimulatedDisk) -> Result<(), Failure> {
 /// State of a run until the machine stopped.
 struct Run {
     acknowledged: u64,
-    /// Living readers.
+    /// Live readers.
     readers: Vec<Store>,
     /// The writer. It is kept until the checks are done: dropping it would close the database, but its process ended
     /// without warning.
@@ -88,12 +88,12 @@ impl Run {
         }
         works(disk)?;
         for reader in &self.readers {
-            check_snapshot(&reader.snapshot(), "while the writer goes on");
+            check_snapshot(&reader.snapshot(), "while the writer continues");
         }
         Ok(())
     }
 
-    /// Block files that living readers may read, with their content.
+    /// Block files that live readers may read, with their content.
     fn needed(&self, disk: &SimulatedDisk) -> BTreeMap<String, Vec<u8>> {
         let snapshots: Vec<_> = self.readers.iter().map(Store::snapshot).collect();
         let blocks = snapshots.iter().flat_map(|snapshot| snapshot.tables()).flat_map(|table| table.blocks.iter());
@@ -109,7 +109,7 @@ fn check_version(store: &Store, acknowledged: u64, context: &str) -> u64 {
     version
 }
 
-/// Checks the disk after the writer process ended, while its readers live.
+/// Checks the disk after the writer process was killed, while the readers are live.
 fn check_killed(run: &Run, crashed: &SimulatedDisk, context: &str) {
     let (disk, needed) = (crashed.after_kill(), run.needed(crashed));
     // If nothing was committed, there may be no database yet.

@@ -1,6 +1,6 @@
 //! The machine stops at every change of the disk while small transactions insert, delete and relocate rows, and indexes
-//! are built. Whatever the disk then holds, the database reopens with every acknowledged commit. A commit that was not
-//! acknowledged is there completely or not at all.
+//! are built. Whatever remains on the disk, the database reopens with every acknowledged commit. A commit that was not
+//! acknowledged is present completely or not at all.
 //!
 //! A seed determines the steps of each run. The expected contents are known by version: a run on a working disk records
 //! them.
@@ -17,7 +17,7 @@ use taut_store::disk::{Disk, Fault, SimulatedDisk};
 use taut_store::{ContainerId, OpenError, Store, Synchronous};
 use taut_testkit::number_from_environment;
 
-/// Crash points of each test, over all of its seeds. Nightly runs have more.
+/// Approximate number of crash points of each test, over all of its seeds. Nightly runs have more.
 const CRASH_POINTS: u64 = 150;
 const CRASH_POINTS_VARIABLE: &str = "TAUT_CRASH_POINTS";
 /// Number of steps of a run.
@@ -61,7 +61,7 @@ impl History {
         Self { seed, synchronous, states, changes: changes.len() as u64, switches }
     }
 
-    /// Runs the steps until the machine stops. Returns how many were acknowledged.
+    /// Runs the steps until the machine stops. Returns the number of acknowledged steps.
     fn run(&self, disk: &SimulatedDisk, at: u64) -> usize {
         disk.set_fault(Some(Fault::CrashAt(at)));
         let Ok(store) = open(disk) else { return 0 };
@@ -133,14 +133,14 @@ fn for_crashes(seeds: u64, synchronous: Synchronous, check: impl Fn(&History, &S
 }
 
 /// The machine stops at each change of a switch to another log file. Then the database opens. If one of its log files
-/// is also removed, that is detected, or the file had no acknowledged commit.
+/// is removed, opening fails, unless the file contained no acknowledged commit.
 #[test]
 fn after_a_crash_between_two_log_files_the_database_opens_and_a_missing_file_is_detected() {
     let (wanted, mut points, mut noticed, mut harmless) = (crash_points(), 0, 0, 0);
     for seed in 0.. {
         if points >= wanted {
             println!("{points} crash points at log switches in runs of the seeds 0 to {}", seed - 1);
-            println!("{noticed} missing log files were noticed, {harmless} held no acknowledged commit");
+            println!("{noticed} missing log files were detected, {harmless} contained no acknowledged commit");
             break;
         }
         let history = History::new(seed, Synchronous::Full);
@@ -216,7 +216,7 @@ fn a_crash_while_opening_after_a_crash_changes_nothing() {
     });
 }
 
-/// If commits are written but not synced, a killed process loses no acknowledged commit, and power loss takes only the
+/// If commits are written but not synced, a killed process loses no acknowledged commit, and power loss loses only the
 /// last commits.
 #[test]
 fn written_but_unsynced_commits_survive_a_killed_process() {

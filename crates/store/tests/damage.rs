@@ -78,7 +78,7 @@ fn assert_detected(disk: &SimulatedDisk, name: &str, sample: &Sample, context: &
     let store = match open(disk) {
         Ok(store) => store,
         Err(error) => {
-            assert!(error.to_string().contains(name), "{context}: another file is named by {error}");
+            assert!(error.to_string().contains(name), "{context}: the error names another file: {error}");
             return;
         }
     };
@@ -117,7 +117,7 @@ const LOG_HEAD: usize = 56;
 const RECORD_HEAD: usize = 40;
 /// Magic number at the start of a log record.
 const RECORD_MAGIC: &[u8] = b"\xd7rec";
-/// Offsets, in the header of a log file, of the number of bytes that count in the file before it.
+/// Byte range, in the header of a log file, of the number of valid bytes in the previous file.
 const PREVIOUS_BYTES: std::ops::Range<usize> = 32..40;
 
 /// All files except the empty lock file, with their content.
@@ -138,8 +138,8 @@ fn end_of_records(bytes: &[u8]) -> usize {
     end
 }
 
-/// Each file with its content and the number of bytes that count. Bytes at the end of a log file do not count if the
-/// next one carried them over. Zeros at the end of the last one do not count either.
+/// Each file with its content, and the number of bytes from its start whose damage must be detected. The bytes after
+/// them have no effect: records that the next log file has carried over, and zeros at the end of the last log file.
 fn counted(disk: &SimulatedDisk) -> Vec<(String, Vec<u8>, usize)> {
     let files = files(disk);
     let mut after: Option<usize> = None;
@@ -191,7 +191,7 @@ fn a_truncated_or_extended_file_is_detected() {
             }
             let is_last = is_last_log(&sample.disk, &name);
             if count < bytes.len() && !is_last {
-                // An appended byte does not count either.
+                // An appended byte has no effect either.
                 continue;
             }
             for more in [0, 1] {
@@ -412,7 +412,7 @@ fn two_tables() -> (SimulatedDisk, Contents) {
     (disk, expected)
 }
 
-/// Damages a block file in one of the ways of `BLOCK_DAMAGES`, so that it cannot be opened.
+/// Damages a block file, so that it cannot be opened. `damage` is one of `BLOCK_DAMAGES`.
 fn lose(disk: &SimulatedDisk, name: &str, damage: &str) {
     let mut bytes = disk.files().remove(name).unwrap();
     match damage {
@@ -495,7 +495,7 @@ fn rows_of_a_damaged_table_can_be_replaced() {
     }
 }
 
-/// A missing block may exist under a wrong name. So no unknown file is removed, and no new block takes its name.
+/// A missing block may exist under a wrong name. So no unknown file is removed, and no new block gets its name.
 #[test]
 fn unknown_block_files_stay_while_a_block_is_missing() {
     let (disk, expected) = two_tables();

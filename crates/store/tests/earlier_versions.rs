@@ -1,5 +1,5 @@
-//! Databases of earlier versions. Those without a log are read as they are, and get a log with the first commit. Log
-//! files that were not closed are read, and closed when the next one is begun.
+//! Databases of earlier versions of Taut are read. A database without a log gets a log with its first commit. Log files
+//! that were not closed are closed when the next one is begun.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;

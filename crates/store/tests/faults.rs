@@ -1,5 +1,5 @@
-//! Injected faults: each disk operation fails once, or all fail from one on, or the disk fills up. The step that meets
-//! the fault returns an error and changes nothing, and succeeds when it is repeated without the fault.
+//! Injected faults: each disk operation fails once, or all operations from one on fail, or the disk fills up. The
+//! affected step returns an error and changes nothing, and succeeds when it is repeated without the fault.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -120,7 +120,7 @@ fn all_changes_fail_from_some_point_on() {
 
 #[test]
 fn a_read_fails_once() {
-    // The first read is one of opening. Steps read nothing, so later faults may only hit reads of the checks.
+    // The first read opens the database. Steps read nothing, so later faults can only affect reads of the checks.
     assert!(run_with(Fault::FailReadAt(0)));
     for at in 1..40 {
         run_with(Fault::FailReadAt(at));

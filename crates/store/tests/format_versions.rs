@@ -25,7 +25,7 @@ fn version_of(database: &Path) -> u64 {
     std::str::from_utf8(line).unwrap().split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Versions that have a database, ascending.
+/// Format versions with a database in `tests/databases`, ascending.
 fn versions() -> BTreeSet<u64> {
     let names = fs::read_dir(databases()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter_map(|name| name.strip_prefix('v')?.parse().ok()).collect()

@@ -34,7 +34,7 @@ fn blocks_that_are_never_committed_leave_no_file() {
         Err(CommitError::NoView { name: "v".to_owned() })
     });
     assert!(refused.is_err());
-    assert_tidy(&store, &disk, "a commit that its caller gave up");
+    assert_tidy(&store, &disk, "a commit whose closure returned an error");
     assert!(contents(&store).unwrap()["t"].is_empty());
 }
 
@@ -52,7 +52,7 @@ fn a_snapshot_keeps_what_is_replaced_or_dropped() {
     assert_eq!(rows_of(first.table("t").unwrap()).unwrap(), [1, 2]);
     assert_eq!(rows_of(second.table("t").unwrap()).unwrap(), [1, 2]);
     drop(first);
-    assert_eq!(files(&disk), 2, "another snapshot still names the block");
+    assert_eq!(files(&disk), 2, "another snapshot still references the block");
     drop(again);
     assert_eq!(files(&disk), 1);
     drop(second);

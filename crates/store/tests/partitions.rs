@@ -1,4 +1,4 @@
-//! Blocks of one partition each: what the catalog stores about them, and when it discards that.
+//! Blocks whose rows belong to one partition: when the catalog records this partition, and when it discards it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -53,7 +53,7 @@ fn range_boundaries_come_from_the_first_load_and_stay() {
         let blocks =
             vec![block(&store, &[1, 4]).in_partition(&first, 0), block(&store, &[5, 9]).in_partition(&first, 1)];
         append(&store, id, blocks);
-        // Another load had chosen boundaries of its own before the first load committed.
+        // Another load chose other boundaries before the first load committed.
         append(&store, id, vec![block(&store, &[1, 4, 400]).in_partition(&other, 0)]);
         append(&store, id, vec![block(&store, &[6]).in_partition(&first, 1)]);
         assert_eq!(partitions_of(&table(&store)), [None, Some(0), Some(1), None, Some(1)]);

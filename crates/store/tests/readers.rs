@@ -37,7 +37,7 @@ fn a_reader_sees_commits_up_to_its_opening_or_last_refresh() {
     assert!(reader.refresh().unwrap());
     assert_eq!((check(&reader, "refreshed over checkpoints"), check_snapshot(&first, "an old snapshot")), (11, 2));
     assert!(verify(&reader).is_empty() && verify(&writer).is_empty());
-    // `definitions_id` changes if a name gets another meaning. Cached plans depend on it.
+    // `definitions_id` changes if a name refers to another table. Cached plans depend on it.
     let before = reader.snapshot().definitions_id();
     drop_table(&writer, "t").unwrap();
     create_table(&writer, "t").unwrap();
@@ -187,7 +187,7 @@ fn files_stay_for_a_reader_when_the_writer_closes_or_crashes_and_opens_again() {
     }
 }
 
-/// A writer does not know of a reader whose file in `readers` was removed from outside.
+/// A writer ignores a reader whose file in `readers` was removed externally.
 #[test]
 fn a_reader_detects_a_removed_registration_and_registers_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn a_reader_detects_a_removed_registration_and_registers_again() {
         let open = |options| Store::open_on(Arc::clone(&disk), options).unwrap();
         let writer = open(OpenOptions { create: true, ..OpenOptions::default() });
         (0..3).for_each(|_| versioned_step(&writer).unwrap());
-        // `other` gets the header of the block into memory, `reader` has nothing of the block.
+        // `other` reads the header of the block into memory, `reader` reads nothing of the block.
         let (reader, other) = (open(READ_ONLY), open(OpenOptions { cache_bytes: Some(0), ..READ_ONLY }));
         let snapshot = other.snapshot();
         drop(snapshot.table("t").unwrap().blocks[0].open(&ReadCounters::new()).unwrap());

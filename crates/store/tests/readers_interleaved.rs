@@ -1,5 +1,5 @@
 //! Interleavings of a reader and a writer: the writer commits between any two disk operations of the reader, and the
-//! reader opens the database between any two of the writer.
+//! reader opens the database between any two disk operations of the writer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Repair of databases with each kind of damage. The new database opens, is undamaged, and holds the rows of the model.
+//! Repair of databases with each kind of damage. The new database opens, is undamaged, and contains the expected rows.
 //! The report names all losses, and the damaged database stays unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -94,7 +94,7 @@ fn a_lost_block_loses_only_its_rows() {
     }
 }
 
-/// A lost block whose rows had all been deleted is no loss.
+/// A lost block whose rows had all been deleted is not reported as a loss.
 #[test]
 fn a_lost_block_with_only_deleted_rows_is_no_loss() {
     let (disk, store, _) = sample();
@@ -123,7 +123,7 @@ fn intact_segments_of_a_damaged_block_are_salvaged() {
     let disk = SimulatedDisk::new();
     let store = open(&disk).unwrap();
     create_table(&store, "t").unwrap();
-    // Values that take some bytes in each segment.
+    // Values that occupy some bytes in each segment.
     let value = |row: i64| (row * 7_919) % 1_009;
     let values: Vec<i64> = (0..ROWS).map(value).collect();
     append(&store, "t", vec![write(&store, &values, "column").unwrap()]).unwrap();
@@ -168,7 +168,7 @@ fn intact_segments_of_a_damaged_block_are_salvaged() {
             let is_lost = |row: &i64| rows.iter().any(|range| range.contains(&(*row as u64)));
             let remaining: Vec<i64> =
                 (0..ROWS).filter(|row| !is_lost(row)).map(value).filter(|value| *value != 5).chain([-1]).collect();
-            assert!(found == remaining, "{context}: other rows than the report says");
+            assert!(found == remaining, "{context}: the rows differ from the report");
         }
     }
     assert!(partial > 20 && rewritten > 0 && lost > 0, "{partial} {rewritten} {lost}");
@@ -305,7 +305,7 @@ fn rows_relocated_after_damage_of_the_log_are_found() {
     seal(&relocated, &table);
     drop(table);
     let disk = disk.after_kill();
-    assert_eq!(names(&disk, "blocks/", "").len(), 3, "the first blocks are gone");
+    assert_eq!(names(&disk, "blocks/", "").len(), 3, "the first blocks are removed");
     damage(&disk, &log, |bytes| bytes[damaged_at] ^= 1);
     let (report, _, store) = repaired(&disk, "moved");
     // Four commits are lost: the creation of `w`, two merges, and an insertion.
@@ -447,7 +447,7 @@ fn constraints_are_kept_where_they_hold() {
     assert!(texts(&report).contains("constraint \"second\" is dropped: rows that it references are lost"));
 }
 
-/// Without the delta, deleted rows exist again.
+/// Without the delta, deleted rows reappear.
 #[test]
 fn a_key_that_deleted_rows_violate_is_dropped() {
     for violated in [false, true] {
@@ -484,7 +484,7 @@ fn random_damage_of_several_files_is_survived() {
         let mut context = format!("seed {seed}, {end_state}");
         for _ in 0..=random.below(3) {
             let names: Vec<String> = damaged.files().into_keys().filter(|name| name != "lock").collect();
-            // The catalog is damaged less often. It is one of few files, and nothing can be salvaged without it.
+            // The catalog is damaged less often, because nothing can be salvaged without it.
             let name = random.pick(&names).clone();
             let kind = random.below(4);
             context += &format!(", {name} by {kind}");
@@ -514,7 +514,7 @@ fn random_damage_of_several_files_is_survived() {
         for (name, rows) in &found {
             let ever =
                 |value: &i64| states.iter().any(|state| state.get(name).is_some_and(|rows| rows.contains(value)));
-            assert!(rows.iter().all(ever), "{context}: rows of {name} that never were");
+            assert!(rows.iter().all(ever), "{context}: rows of {name} that never existed");
         }
         match report.is_complete() {
             true => {

@@ -1,4 +1,4 @@
-//! Repair of databases whose files cannot be read for the moment.
+//! Repair of databases whose files temporarily cannot be read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -10,7 +10,7 @@ use common::{contents, open};
 use taut_store::disk::{Fault, SimulatedDisk};
 use taut_store::{RepairError, repair_on};
 
-/// A file that cannot be read for the moment, or without permission, may be intact. Its rows are not treated as lost.
+/// A file that cannot be read temporarily, or for lack of permission, may be intact. Its rows are not treated as lost.
 #[test]
 fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
     let mut stopped = 0;
@@ -40,7 +40,7 @@ fn a_read_that_fails_stops_the_repair_and_loses_nothing() {
         }
     }
     assert!(stopped > 20, "{stopped}");
-    // The same with a damaged block: a segment that cannot be read for the moment does not count as lost.
+    // The same with a damaged block: a segment that temporarily cannot be read is not reported as lost.
     let (disk, store, _) = sample();
     drop(store);
     let name = names(&disk, "blocks/", ".block").remove(0);

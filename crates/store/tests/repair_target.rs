@@ -1,5 +1,6 @@
 //! The directory to which a repair writes. If the repair is stopped at any change, or its disk fails, the directory is
-//! no database, or the complete one. It never opens as an empty database, and the next repair to it succeeds.
+//! either the complete database or cannot be opened. It never opens as an empty database. The next repair to it
+//! succeeds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a run prints its number of crash points")]
 
@@ -16,7 +17,7 @@ use taut_store::{OpenError, OpenOptions, RepairError, Store, repair, repair_on, 
 const CREATE: OpenOptions = OpenOptions { create: true, inspect: false, read_only: false, cache_bytes: None };
 const READ: OpenOptions = OpenOptions { create: false, inspect: false, read_only: true, cache_bytes: None };
 
-/// A database with blocks, rows in no block, and deleted rows.
+/// Fills a database with blocks, rows in no block, and deleted rows. Returns its contents.
 fn fill(store: &Store) -> Contents {
     for name in ["t", "u"] {
         create_table(store, name).unwrap();
@@ -27,7 +28,8 @@ fn fill(store: &Store) -> Contents {
     contents(store).unwrap()
 }
 
-/// A database whose rows are all in the delta, so that no block file shows that the directory is not empty.
+/// Fills a database with delta rows only, so that no block file shows that the directory is not empty. Returns its
+/// contents.
 fn fill_delta(store: &Store) -> Contents {
     create_table(store, "t").unwrap();
     change_rows(store, "t", &[1, 2], &[]).unwrap();
@@ -110,7 +112,7 @@ fn a_stopped_repair_leaves_no_database_or_the_complete_one() {
     assert!(points > 150, "{points}");
 }
 
-/// A repair that fails removes what it wrote, also the directory if the repair created it.
+/// A repair that fails removes what it wrote, including the directory if the repair created it.
 #[test]
 fn a_failed_repair_leaves_the_path_as_it_was() {
     let root = tempfile::tempdir().unwrap();
@@ -139,15 +141,15 @@ fn a_failed_repair_leaves_the_path_as_it_was() {
     drop(again);
     repair(path("again"), path("to")).unwrap();
     repair(path("again"), path("empty")).unwrap();
-    assert_eq!(names(root.path()), ["again", "empty", "file", "from", "to"], "no other directory stays");
+    assert_eq!(names(root.path()), ["again", "empty", "file", "from", "to"], "no other directory remains");
     for to in ["to", "empty"] {
         assert_eq!(contents(&Store::open(path(to), OpenOptions::default()).unwrap()).unwrap(), expected);
         assert!(matches!(repair(path("again"), path(to)), Err(RepairError::Exists { .. })));
     }
 }
 
-/// The remains of a killed repair are replaced, but nothing else is, and no other process can use the directory
-/// meanwhile.
+/// A repair replaces the remains of a killed repair and no other files. It fails while another process has locked the
+/// directory.
 #[test]
 fn only_the_remains_of_a_repair_are_removed() {
     let root = tempfile::tempdir().unwrap();

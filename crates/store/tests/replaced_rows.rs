@@ -1,5 +1,5 @@
-//! Row relocation from blocks and delta pages to new blocks. Column statistics stay right, and replacements that do not
-//! fit are refused.
+//! Row relocation from blocks and delta pages to new blocks. Column statistics stay correct, and replacements that do
+//! not match the current rows are refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -170,11 +170,11 @@ fn rows_that_changed_concurrently_are_not_replaced() {
     assert!(matches!(error, CommitError::ColumnsDiffer { .. }), "{error}");
     let error = refused(old.clone(), &all, RowOrder::SameOrder);
     assert!(matches!(error, CommitError::NotOneRun { .. }), "rows of pages are in no run: {error}");
-    // One row more in the page.
+    // The page now has one more row.
     insert(&store, &[Some(5)]);
     let error = refused(old, &all, RowOrder::Sorted);
     assert!(matches!(error, CommitError::RowsChanged { .. }), "{error}");
-    // One row less.
+    // The page now has one live row less.
     let old = all_old_rows(&table(&store), 1);
     delete(&store, [RowId::new(page, 0, 0)].into_iter());
     let error = refused(old, &[Some(1), None, None, Some(4), Some(5)], RowOrder::Sorted);

@@ -1,4 +1,4 @@
-//! Schemas: names in several of them, conflicts between transactions, and names of databases older than schemas.
+//! Schemas: equal names in several schemas, conflicts between transactions, and names in databases without schemas.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -66,7 +66,8 @@ fn only_an_existing_empty_schema_is_dropped() {
     assert!(matches!(drop_schema(&store, "public"), Err(CommitError::NoSchema { .. })));
 }
 
-/// A table cannot be created in a schema that another transaction has dropped meanwhile, nor the other way around.
+/// A table cannot be created in a schema that another transaction has dropped meanwhile. A schema cannot be dropped if
+/// another transaction has created a table in it meanwhile.
 #[test]
 fn a_schema_and_its_tables_conflict() {
     let store = open(&SimulatedDisk::new()).unwrap();

@@ -1,5 +1,5 @@
-//! Sequences: which numbers are given out after rollbacks, crashes and concurrent sessions, and when a sequence goes
-//! with its column.
+//! Sequences: which numbers are taken after rollbacks and crashes and by concurrent sessions, and when a sequence is
+//! dropped with its column.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -63,7 +63,7 @@ fn a_sequence_of_a_transaction_is_rolled_back_with_it() {
     let transaction = store.begin();
     let new = transaction.change::<_, CommitError>(|edit| edit.create_sequence(by_fives("new"))).unwrap();
     assert_eq!(next_in(&transaction, new), 10);
-    // A restart is the transaction's own until it commits.
+    // No other transaction sees a restart before it is committed.
     let restarted = Sequence { id: old, last: 50, ..by_fives("old") };
     transaction.change::<_, CommitError>(|edit| edit.alter_sequence(restarted, true)).unwrap();
     assert_eq!((next_in(&transaction, old), next(&store, old)), (50, 10));
@@ -85,7 +85,7 @@ fn a_change_of_options_keeps_the_numbers_that_others_take_meanwhile() {
     let altered = Sequence { id: sequence, increment: 20, ..by_fives("t") };
     transaction.change::<_, CommitError>(|edit| edit.alter_sequence(altered, false)).unwrap();
     assert_eq!(store.next_values(sequence, 2).unwrap(), [10, 15]);
-    // Also the numbers that it takes itself after its change.
+    // The numbers that the transaction itself takes after its change are not reused either.
     assert_eq!(next_in(&transaction, sequence), 20);
     assert_eq!(next(&store, sequence), 25);
     transaction.commit(Synchronous::Full).unwrap();
@@ -178,8 +178,8 @@ fn concurrent_changes_of_a_definition_conflict() {
     assert_eq!(next(&store, sequence), 15);
 }
 
-/// Two transactions that give a sequence to different columns, or of which one drops it. A catalog in which two columns
-/// own a sequence, or one that does not exist, could not be opened.
+/// Two transactions assign a sequence to different columns, or one of them drops it. Only one may commit, because a
+/// catalog cannot be opened if two columns own the same sequence or a column owns one that does not exist.
 #[test]
 fn concurrent_owners_of_a_sequence_conflict() {
     let disk = SimulatedDisk::new();
@@ -229,7 +229,7 @@ fn sessions_never_get_the_same_number() {
     assert_eq!((distinct.len(), distinct.last()), (1_600, Some(&1_600)));
 }
 
-/// Rows that a commit has made durable hold numbers that are never given out again.
+/// Numbers in durable rows are never taken again.
 #[test]
 fn no_number_of_a_durable_row_is_taken_again_after_a_crash() {
     let run = |disk: &SimulatedDisk, written: &mut Vec<i64>| -> Result<(), common::Failure> {

@@ -36,7 +36,7 @@ fn only_the_session_sees_its_temporary_relations_and_the_database_stores_none() 
     let other = two.commit(|edit| create(edit, "pg_temp.t")).unwrap();
     assert!(own.is_temporary() && other.is_temporary() && own != other);
     assert_eq!(database.snapshot().version(), before);
-    // One commit of both kinds of tables.
+    // One transaction creates a permanent and a temporary table.
     let transaction = one.begin();
     let (p, u) =
         transaction.change(|edit| Ok::<_, CommitError>((create(edit, "p")?, create(edit, "pg_temp.u")?))).unwrap();

@@ -116,7 +116,7 @@ pub fn rows_with_ids(table: &Table) -> Result<Vec<(RowId, i64)>, Failure> {
         rows.extend(live.map(|row| (RowId::new(page.id(), 0, row as u16), values[row])));
     }
     if rows.len() as u64 != table.rows() {
-        return Err(format!("{} rows are counted, and {} there", table.rows(), rows.len()).into());
+        return Err(format!("the table counts {} rows, but has {}", table.rows(), rows.len()).into());
     }
     Ok(rows)
 }
@@ -153,9 +153,9 @@ fn check_further_columns(
     is_live: impl Fn(usize) -> bool,
 ) -> Result<(), Failure> {
     if columns.len() != schema.len() {
-        return Err(format!("{} columns, and {} in the schema", columns.len(), schema.len()).into());
+        return Err(format!("{} columns, but {} in the schema", columns.len(), schema.len()).into());
     }
-    // Tables that were not made by random steps have columns with other names and values.
+    // Tables that random steps did not create have columns with other names and values.
     let is_further = |name: &str| name.starts_with(['c', 'n']) && name.contains(|letter: char| letter.is_ascii_digit());
     for (column, array) in schema.columns().iter().zip(columns).skip(1).filter(|(column, _)| is_further(&column.name)) {
         let expected = further_value(&column.name);
@@ -171,7 +171,7 @@ fn check_further_columns(
 pub fn ready<T>(future: impl Future<Output = T>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("somebody has the rows locked"),
+        Poll::Pending => panic!("another transaction has locked the rows"),
     }
 }
 

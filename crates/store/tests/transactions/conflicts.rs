@@ -57,7 +57,7 @@ fn the_second_deletion_of_a_row_waits_and_fails_after_a_commit() {
         let Poll::Ready(Err(error)) = poll(&mut deleting, &waker) else { panic!("not refused") };
         assert!(is_changed(&error), "{error}");
         drop(deleting);
-        assert_eq!(two.snapshot().table_of(table).unwrap().rows(), 4, "nothing has changed for it");
+        assert_eq!(two.snapshot().table_of(table).unwrap().rows(), 4, "the transaction still sees all rows");
         // Its other changes can still be committed.
         two.insert_rows(table, &batch(&[9])).unwrap();
         two.commit(Synchronous::Full).unwrap();
@@ -155,7 +155,7 @@ fn a_transaction_whose_table_was_dropped_fails_and_leaves_nothing() {
     })
     .unwrap();
     store.commit::<_, CommitError>(|edit| edit.drop_table(table)).unwrap();
-    assert_eq!(one.snapshot().table_of(table).unwrap().rows(), 5, "it still sees what it saw");
+    assert_eq!(one.snapshot().table_of(table).unwrap().rows(), 5, "the transaction still sees its snapshot");
     assert!(matches!(one.refresh(), Err(CommitError::NoTable { .. })));
     let error = one.commit(Synchronous::Full).unwrap_err();
     assert!(matches!(error, CommitError::NoTable { table: gone } if gone == table), "{error}");
@@ -230,7 +230,7 @@ fn a_table_that_must_stay_unchanged_makes_the_commit_fail_if_others_change_its_r
         assert!(matches!(&error, CommitError::RowsChanged { table } if table == "t"), "{error}");
         assert!(store.snapshot().table_of(table).is_some());
     }
-    // Its own changes, and those of other tables, do not count.
+    // The transaction's own changes, and changes of other tables, do not make it fail.
     let (_, store, table) = sample();
     let transaction = replace(&store, table);
     create_table(&store, "u").unwrap();

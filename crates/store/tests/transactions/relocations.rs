@@ -1,4 +1,4 @@
-//! Row relocation while transactions delete and lock the rows. No transaction notices the relocation.
+//! Row relocation while transactions delete and lock the rows. The relocation does not change what they see or lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ fn transactions_that_span_relocations_change_the_rows_they_saw() {
         drop(undone);
         back.roll_back_to("s").unwrap();
         delete(&back, table, &[16]).unwrap();
-        assert_eq!(after.snapshot().table_of(table).unwrap().rows(), 16, "it sees what it saw");
+        assert_eq!(after.snapshot().table_of(table).unwrap().rows(), 16, "the transaction still sees its snapshot");
         after.commit(Synchronous::Full).unwrap();
         back.commit(Synchronous::Full).unwrap();
         // The deletions of these rows were committed between the read and the commit of the first relocation, or after
@@ -331,8 +331,8 @@ fn serializable_transactions_fail_if_rows_change_but_not_if_they_are_relocated()
         let (store, table) = sample(&SimulatedDisk::new()).unwrap();
         create_table(&store, "u").unwrap();
         let relocation = read_relocation(&store);
-        // The relocation includes this row, and deletes it in the new block too. That is no change for the reader,
-        // which begins after the deletion.
+        // The relocation includes this row, and deletes it in the new block too. For the reader this is not a change,
+        // because it begins after the deletion.
         change_rows(&store, "t", &[], &[11]).unwrap();
         let reader = store.begin();
         reader.set_serializable(true);

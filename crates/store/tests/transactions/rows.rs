@@ -1,4 +1,4 @@
-//! Deletes rows by value, and waits for transactions that have them locked.
+//! Helpers that delete rows by value, and poll deletions that wait for row locks of other transactions.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -48,7 +48,7 @@ fn own_values(snapshot: &taut_store::Catalog, thread: i64) -> BTreeSet<i64> {
     let own = rows.into_iter().map(|(_, value)| value).filter(|value| value / VALUES == thread);
     let (values, mut count) = (own.clone().collect::<BTreeSet<_>>(), 0);
     own.for_each(|_| count += 1);
-    assert_eq!(values.len(), count, "thread {thread}: a row is there twice");
+    assert_eq!(values.len(), count, "thread {thread}: a row occurs twice");
     values
 }
 
@@ -107,7 +107,7 @@ fn threads_insert_and_delete_at_once() {
             next += inserted.len() as i64;
             let deleted: BTreeSet<i64> = expected.iter().copied().filter(|_| random.below(3) == 0).collect();
             let transaction = store.begin();
-            // No other thread changes these rows, and their relocation is no conflict.
+            // No other thread changes these rows, and their relocation is not a conflict.
             change(&transaction, &inserted, &deleted)
                 .unwrap_or_else(|error| panic!("thread {thread}, round {round}: {error}"));
             if random.below(4) > 0 {
