@@ -103,7 +103,7 @@ impl BlockFile {
     /// in memory.
     ///
     /// # Errors
-    /// If the header cannot be read, or differs from the one that was written.
+    /// If the header cannot be read, or is damaged.
     pub fn open(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
         let opened = match self.shared.opened.get() {
             Some(opened) => opened,
@@ -133,7 +133,7 @@ impl BlockFile {
     /// cache are used, but no section is added to the cache.
     ///
     /// # Errors
-    /// If the header cannot be read, or differs from the one that was written.
+    /// If the header cannot be read, or is damaged.
     pub fn open_once(self: &Arc<Self>, counters: &Arc<ReadCounters>) -> Result<OpenBlock, ReadError> {
         Ok(OpenBlock { fills_cache: false, ..self.open(counters)? })
     }
@@ -279,7 +279,7 @@ impl NewBlock {
         Self { partition: Some((Arc::clone(partitioning), partition)), ..self }
     }
 
-    /// Applies the column map of `old`, a block with the same rows, whose file has the same columns.
+    /// Applies the column map of `old`. Both blocks must have the same rows, and their files the same columns.
     ///
     /// # Errors
     /// If the value of an added column is not of its type.

@@ -368,7 +368,7 @@ impl Table {
             || self.blocks.iter().any(|block| block.id().0 == u64::from(container.0))
     }
 
-    /// The columns that statements see, in order: all but those that belong to indexes.
+    /// The columns that statements see, in order, without the hidden columns of indexes.
     pub fn visible_columns(&self) -> impl Iterator<Item = ColumnIndex> {
         (0..self.schema.len()).map(ColumnIndex::from).filter(|column| !self.constraints.is_hidden(*column))
     }

@@ -9,8 +9,8 @@
 //! A delta never changes: a commit creates a new one that shares all unchanged parts. So a reader needs no timestamps,
 //! and memory is freed as soon as no snapshot references it (docs/adr/0016-versions-are-values.md).
 //!
-//! Recent writes are Arrow columns in memory; only the log stores them row by row. Erling (2012) and Chasseur (2013,
-//! section 3.1) store them as rows in memory too.
+//! Recent writes are Arrow columns, like all data in memory. Erling (2012) and Chasseur (2013, section 3.1) store them
+//! as rows.
 
 mod keys;
 mod page;

@@ -54,7 +54,7 @@ pub enum OpenError {
         /// A name in it that does not belong to an empty database.
         found: String,
     },
-    /// An empty directory, or one whose creation was interrupted, opened without permission to create a database.
+    /// The directory is empty or left by an interrupted creation, and the options do not create a database.
     #[error("{} is an empty directory, not a database", path.display())]
     Empty {
         /// The directory.
@@ -458,7 +458,7 @@ pub enum CommitError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// Deadlock: the transaction would have to wait for one that waits for it.
+    /// Deadlock: the transaction would wait for a transaction that waits for it.
     #[error("deadlock detected")]
     Deadlock,
     /// There is no savepoint with this name.
@@ -537,7 +537,7 @@ pub enum ReadError {
         /// Its length now.
         found: u64,
     },
-    /// The header of the block file is not the one that was written.
+    /// The header of the block file does not match its checksum.
     #[error("{} is corrupt: its header, bytes 0 to {length}, has checksum {found:016x}, not {expected:016x}", path.display())]
     Checksum {
         /// The file.
@@ -549,7 +549,7 @@ pub enum ReadError {
         /// Its checksum now.
         found: u64,
     },
-    /// A section of the block file is not the one that was written.
+    /// A section of the block file does not match its checksum.
     #[error("{}, from byte {at} on: a section of {length} bytes has checksum {found:016x}, not {expected:016x}", path.display())]
     Section {
         /// The file.

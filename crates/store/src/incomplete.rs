@@ -115,7 +115,7 @@ fn write_incomplete_file(disk: &dyn Disk) -> Result<(), FileError> {
     disk.sync_directory(ROOT).map_err(|source| file_error(disk, "sync", ROOT, source))
 }
 
-/// Completes the new database, whose files are all durable: removes the file `incomplete`.
+/// Completes the new database by removing the file `incomplete`. All other files must be durable.
 pub(crate) fn complete(directory: &Directory) -> Result<(), FileError> {
     directory.disk.remove(INCOMPLETE).map_err(|source| directory.error("remove", INCOMPLETE, source))?;
     directory.disk.sync_directory(ROOT).map_err(|source| directory.error("sync", ROOT, source))

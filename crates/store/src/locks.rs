@@ -1,4 +1,4 @@
-//! Row locks of transactions, and the graph of which transaction waits for which.
+//! Row locks of transactions, and the wait graph that detects deadlocks.
 //!
 //! A row is locked by the transaction that changes it, until that transaction ends. Others wait for its end with
 //! [`Ended`]. A wait that would close a cycle fails as a deadlock.

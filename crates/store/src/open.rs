@@ -92,7 +92,7 @@ pub struct TornLogTail {
     pub path: PathBuf,
     /// Offset at which its last complete commit ends.
     pub at: u64,
-    /// Bytes after that, up to the last one that is not zero.
+    /// Number of bytes after `at`, up to the last byte that is not zero.
     pub bytes: u64,
 }
 
@@ -379,9 +379,8 @@ pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result
     Ok(catalog.tables().flat_map(missing_in_table).collect())
 }
 
-/// Removes the remains of an interrupted load, commit or checkpoint. Block files that no table references and that are
-/// not retained for a backup are removed only if no block file is missing, because one of them may be a missing file
-/// under a wrong name.
+/// Removes the remains of an interrupted load, commit or checkpoint. An unreferenced block file that is not retained
+/// for a backup is removed only if no block file is missing, because it may be a missing file under a wrong name.
 fn remove_leftovers(
     directory: &Directory,
     catalog: &Catalog,

@@ -92,7 +92,7 @@ pub(crate) struct Inner {
 /// State that only one commit at a time may change.
 #[derive(Debug)]
 pub(crate) struct Commits {
-    /// The catalog after all commits so far, including those that are not durable yet.
+    /// The catalog after all commits so far, including commits that are not durable yet.
     pub newest: Arc<Catalog>,
     /// Commits that readers cannot see yet, in order.
     pending: VecDeque<Pending>,
@@ -258,7 +258,7 @@ impl Store {
         temporary.map_or(&self.inner.directory, |temporary| &temporary.directory)
     }
 
-    /// The catalog after all commits so far, including those that may still fail.
+    /// The catalog after all commits so far, including commits that may still fail.
     pub(crate) fn newest_unpublished(&self) -> Arc<Catalog> {
         let newest = Arc::clone(&self.inner.commits.lock().newest);
         self.merged(&newest)

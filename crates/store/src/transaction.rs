@@ -70,7 +70,7 @@ struct TransactionChanges {
     snapshot: Arc<Catalog>,
     /// The snapshot that the transaction started from.
     base: Arc<Catalog>,
-    /// Tables whose rows no other transaction may change, with the versions of their rows.
+    /// Tables whose rows no other transaction may change, each with its content version in `base`.
     unchanged: BTreeMap<TableId, u64>,
 }
 
@@ -524,8 +524,8 @@ impl TransactionChanges {
         self.edit.changes().iter().try_for_each(|change| edit.apply_and_record(change.clone()))
     }
 
-    /// Checks that no other transaction has created a view on a column that this one drops or changes, or changed what
-    /// a new view of this one reads, or the view that it replaces.
+    /// Checks that no other transaction has created a view on a table whose columns this one drops or changes. Also
+    /// checks that none has changed what a new view of this one reads, or the view that it replaces.
     fn check_views(&self, change: &Change, newest: &Catalog) -> Result<(), CommitError> {
         match change {
             Change::DropColumn { table, .. } | Change::RenameColumn { table, .. } | Change::SetType { table, .. } => {

@@ -69,7 +69,7 @@ impl History {
         steps.count()
     }
 
-    /// Opens the database, whose contents must be those after one of the `possible` numbers of steps, without leftover
+    /// Opens the database, which must have the contents after one of the `possible` numbers of steps and no leftover
     /// files. Returns the greatest such number.
     fn check(&self, disk: &SimulatedDisk, possible: std::ops::RangeInclusive<usize>, context: &str) -> usize {
         let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));

@@ -503,7 +503,7 @@ fn unknown_block_files_stay_while_a_block_is_missing() {
     let next = |disk: &SimulatedDisk| {
         let last = blocks(disk).last().unwrap().0.clone();
         let number = u64::from_str_radix(&last["blocks/".len()..][..16], 16).unwrap();
-        // Delta pages have the first two numbers after the last block. New blocks would get the others.
+        // Delta pages have the first two numbers after the last block. New blocks would get the next numbers.
         (1..6).map(move |more| format!("blocks/{:016x}.block", number + more)).collect::<Vec<_>>()
     };
     let unknown = next(&disk);

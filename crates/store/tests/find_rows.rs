@@ -154,9 +154,9 @@ fn table(store: &Store) -> Arc<Table> {
     Arc::clone(store.snapshot().table("t").unwrap())
 }
 
-/// Searches random keys of numbers below `2 * end`, of which about half are in the table. Searches all rows, the rows
-/// that `known`, an earlier version of the table, does not have, and the rows outside of blocks. Does so with and
-/// without key entries in the delta.
+/// Searches for random keys. Their numbers are below `2 * end`, so about half of them are in the table. Searches all
+/// rows, the rows that are not in `known`, an earlier version of the table, and the rows outside of blocks. Does so
+/// with and without key entries in the delta.
 fn check(table: &Table, known: &Table, random: &mut Random, end: usize, context: &str) {
     let (live, mut keyed) = (live_rows(table), table.clone());
     keyed.delta.set_keys([[0].as_slice(), &[0, 1], &[2, 4]]);

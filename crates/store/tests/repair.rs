@@ -265,7 +265,7 @@ fn a_damaged_log_restores_the_last_commit_before_the_damage() {
                         let seen = version as u64 + commits.unwrap_or(0);
                         assert!(seen <= last as u64, "{context}");
                         // Damage after the head of the file, which has 56 bytes, hides at most one commit: a later
-                        // record or head shows the number of the others.
+                        // record or head shows the number of the other commits.
                         assert!(at < 56 || seen + 1 >= last as u64, "{context}: {version} {commits:?} of {last}");
                         stops += 1;
                     }

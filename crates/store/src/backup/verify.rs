@@ -33,7 +33,7 @@ use crate::{BlockEntry, Cache, Catalog};
 pub struct BackupVerification {
     /// All problems found, harmless ones included.
     pub findings: Vec<Finding>,
-    /// Number of backups whose manifests are intact.
+    /// Number of backups with an intact manifest.
     pub backups: u64,
     /// Number of blocks that these backups need. A block that several backups share counts once.
     pub blocks: u64,
@@ -121,8 +121,7 @@ impl Backups {
         }
     }
 
-    /// Checks that a backup, whose files have the right checksums, can be opened, and that all its blocks are in a
-    /// manifest.
+    /// Checks a backup whose files have the right checksums: it can be opened, and all its blocks are in a manifest.
     fn check_state(
         &self,
         manifest: &Manifest,

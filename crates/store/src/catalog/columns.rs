@@ -16,7 +16,7 @@ use crate::BlockFile;
 use crate::delta::ContainerId;
 use crate::error::CommitError;
 
-/// Adds a column after the others. Its value in all existing rows is `value`, or null.
+/// Appends a column to the table. Its value in all existing rows is `value`, or null.
 pub(super) fn add_column(table: &mut Table, column: &Column, value: Option<&Datum>) -> Result<(), CommitError> {
     let has_rows = table.block_rows() > 0 || !table.delta.has_no_pages();
     if !column.nullable && value.is_none() && has_rows {

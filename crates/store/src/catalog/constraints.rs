@@ -155,7 +155,7 @@ impl Constraints {
         keys.chain(checks).chain(self.foreign_keys.iter().map(|key| key.name.as_str()))
     }
 
-    /// The column lists by which rows are looked up: those of keys and foreign keys, without duplicates.
+    /// The column lists by which rows are looked up: the columns of keys and of foreign keys, without duplicates.
     pub fn lookup_columns(&self) -> Vec<Box<[usize]>> {
         let keys = self.keys.iter().map(|key| &key.columns);
         let mut lists: Vec<Box<[usize]>> = Vec::new();

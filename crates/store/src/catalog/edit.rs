@@ -20,8 +20,8 @@ use crate::error::CommitError;
 use crate::relocations::RowRelocations;
 use crate::{BlockFile, NewBlock};
 
-/// A catalog being changed. The catalog that it starts from may be newer than the one in which a caller found a table
-/// or block. If that table or block no longer exists, the change is an error.
+/// A catalog being changed. It may be newer than the snapshot in which a caller found a table or block. If that table
+/// or block no longer exists, the change is an error.
 #[derive(Clone, Debug)]
 pub struct CatalogEdit {
     catalog: Catalog,
@@ -201,7 +201,7 @@ impl CatalogEdit {
     /// - the table or an old block does not exist,
     /// - a page has another number of rows than `old` states,
     /// - other rows were deleted meanwhile and their relocations are not known, or
-    /// - the new blocks do not have the columns of the table, or not as many rows as they replace.
+    /// - the new blocks have other columns than the table, or another number of rows than they replace.
     pub fn replace_rows(
         &mut self,
         table: TableId,
@@ -244,13 +244,13 @@ impl CatalogEdit {
     /// Sets whether a column may hold nulls. If not, the existing rows must not have any.
     ///
     /// # Errors
-    /// If the table or the column does not exist, the column is part of the primary key, or deleted rows or rows in no
-    /// block may have nulls.
+    /// If the table or the column does not exist, a column of the primary key would become nullable, or a column would
+    /// become NOT NULL while the table has deleted rows or rows in no block.
     pub fn set_nullable(&mut self, table: TableId, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
         self.apply_and_record(Change::SetNullable { table, column, nullable })
     }
 
-    /// Adds a column after the others. Its value in all existing rows is `value`, or null. No block is rewritten.
+    /// Appends a column to a table. Its value in all existing rows is `value`, or null. No block is rewritten.
     ///
     /// # Errors
     /// If

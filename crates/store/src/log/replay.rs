@@ -253,8 +253,8 @@ impl LogFile {
         Err(self.corrupt(LAST_SEQUENCE_AT, format!("{expected} as the last record before this file, found {found}")))
     }
 
-    /// Visits the valid records of the file: all that the next file counts as valid, or in the last file all up to the
-    /// end of the log.
+    /// Visits the valid records of the file. If there is a next file, these are the records that it counts as valid.
+    /// Otherwise these are the records up to the end of the log.
     fn visit<E: From<OpenError>>(
         &self,
         disk: &dyn Disk,

@@ -276,8 +276,8 @@ impl Log {
         Ok(())
     }
 
-    /// Payloads of the records after the last synced one, up to the record `last`. Written records come from the file,
-    /// the others from memory. `None` if the file does not return all of them.
+    /// Payloads of the records after the last synced one, up to the record `last`. Written records are read from the
+    /// file, later ones from memory. `None` if the file does not contain all of them.
     fn unsynced_payloads(&self, state: &WriterState, last: u64) -> Option<Vec<Vec<u8>>> {
         let mut payloads = Vec::new();
         let written = last.min(state.written_sequence);
@@ -296,7 +296,7 @@ impl Log {
         (payloads.len() as u64 == last.saturating_sub(state.synced_sequence)).then_some(payloads)
     }
 
-    /// Bytes of records in the current file, including those not written yet.
+    /// Bytes of records in the current file, including records not written yet.
     pub fn record_bytes(&self) -> u64 {
         self.state.lock().bytes - HEAD_BYTES as u64
     }
@@ -306,7 +306,7 @@ impl Log {
         self.state.lock().number
     }
 
-    /// Valid bytes of the current file, including those not written yet.
+    /// Valid bytes of the current file, including records not written yet.
     #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.state.lock().bytes

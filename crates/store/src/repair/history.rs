@@ -27,8 +27,8 @@ pub(super) struct History {
     pub is_mixed: bool,
 }
 
-/// Reads the newest state. Its blocks belong to `damaged`. If the file of a block is missing, the blocks that replaced
-/// it are used instead, provided that an intact record after the damage of the log names them.
+/// Reads the newest state. Its blocks belong to `damaged`. If the file of a block is missing, the state contains the
+/// blocks that replaced it, if an intact record after the damaged part of the log names them.
 pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairError> {
     let mut losses = Vec::new();
     let file = find_catalog(damaged, &mut losses)?;

@@ -59,7 +59,7 @@ impl Change {
 pub struct ModelTransaction {
     pub view: Database,
     pub changes: Vec<Change>,
-    /// Inserted rows that are in no block, for each table whose rows it changed.
+    /// Inserted rows that are in no block, for each table whose rows the transaction changed.
     pub inserted: BTreeMap<u64, BTreeSet<i64>>,
     /// Deleted rows that existed before the transaction, or that it appended in blocks.
     pub deleted: BTreeMap<u64, Rows>,

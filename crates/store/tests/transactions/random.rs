@@ -339,7 +339,7 @@ impl World {
         self.saw("rewritten");
     }
 
-    /// Reads and writes the rows of a relocation, or commits the one that was written some steps ago.
+    /// Reads and writes the rows of a relocation, or commits the relocation that an earlier step has written.
     fn relocate_rows(&mut self) {
         let tables: Vec<u64> = self.newest().keys().copied().collect();
         let snapshot = self.store().snapshot();

@@ -70,8 +70,8 @@ fn change(transaction: &Transaction, inserted: &[i64], deleted: &BTreeSet<i64>) 
     block_on(transaction.delete_rows(table.id, &rows))
 }
 
-/// Relocates all rows of the table to a block, except those of the last page, to which others append. Returns whether
-/// there were any.
+/// Relocates all rows of the table to a block, except the rows of the last page, to which other threads append. Returns
+/// whether there were any rows to relocate.
 fn rewrite(store: &Store, random: &mut Random) -> bool {
     let snapshot = store.snapshot();
     let table = snapshot.table("t").unwrap();

@@ -110,7 +110,7 @@ fn every_flipped_bit_is_damage_or_cuts_a_tail_that_may_not_be_durable() {
         }
         disk.put(&name_of(&disk, number), &layout.bytes);
     }
-    // All bits of a byte have the same outcome. Only those of the last record lead to a torn tail.
+    // All bits of a byte have the same outcome. Only flipped bits of the last record lead to a torn tail.
     assert_eq!((cuts % 8, ignored % 8, ignored > 0), (0, 0, true));
     assert!(cuts > 0 && damages > 10 * cuts, "{damages} {cuts}");
 }
