@@ -1,4 +1,4 @@
-//! SQLSTATE codes: five characters by which the SQL standard and PostgreSQL identify a kind of error.
+//! SQLSTATE codes: five characters that identify a kind of error in the SQL standard and in PostgreSQL.
 
 use std::io::{self, ErrorKind};
 
@@ -13,7 +13,7 @@ use crate::error::QueryError;
 use crate::runtime::spill::SpillError;
 
 impl QueryError {
-    /// SQLSTATE of this error, from the list in PostgreSQL's documentation.
+    /// Returns the SQLSTATE of this error, from the list in PostgreSQL's documentation.
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Sql(error) => error.sqlstate(),
@@ -152,7 +152,7 @@ fn arrow_state(error: &ArrowError) -> &'static str {
     match error {
         ArrowError::DivideByZero => "22012",
         ArrowError::ArithmeticOverflow(_) => "22003",
-        // Arrow's wording for a number out of range.
+        // Arrow reports a number out of range with this text.
         ArrowError::CastError(message) if message.starts_with("Can't cast value") => "22003",
         ArrowError::CastError(_) | ArrowError::ParseError(_) => "22P02",
         ArrowError::CsvError(_) | ArrowError::JsonError(_) | ArrowError::ParquetError(_) => "22P04",

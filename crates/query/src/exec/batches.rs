@@ -1,4 +1,4 @@
-//! Record batches from the caller as a source of rows, and the context of a part of a plan.
+//! Record batches of the caller as a table, and a task context with another configuration.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 
-/// Record batches in order, produced on demand.
+/// Iterator over record batches, which produces them on demand.
 pub type Batches = Box<dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>> + Send>;
 
-/// Plan that returns the batches of some iterators. Each iterator is a partition and runs on its own thread. The plan
-/// can run only once.
+/// Returns a logical plan that reads the batches of iterators. Each iterator is one partition and runs on its own
+/// thread. The plan can run only once.
 ///
 /// # Errors
-/// If no plan can be made from the schema.
+/// If DataFusion cannot create a plan for the schema.
 pub fn scan_batches(schema: SchemaRef, partitions: Vec<Batches>) -> Result<LogicalPlan> {
     let partition = |batches| {
         let partition = CallerBatches { schema: Arc::clone(&schema), batches: Mutex::new(Some(batches)) };
@@ -36,7 +36,7 @@ pub fn scan_batches(schema: SchemaRef, partitions: Vec<Batches>) -> Result<Logic
     Ok(LogicalPlanBuilder::scan("batches", provider_as_source(Arc::new(table)), None)?.build()?)
 }
 
-/// The same context with another configuration.
+/// Returns a copy of a task context with another session configuration.
 pub(crate) fn with_config(context: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {
     Arc::new(TaskContext::new(
         context.task_id(),
@@ -78,7 +78,7 @@ impl PartitionStream for CallerBatches {
             };
             for batch in batches {
                 let failed = batch.is_err();
-                // The receiver is gone if the statement was cancelled or has failed elsewhere.
+                // `blocking_send` fails if the statement was cancelled or another part of it has failed.
                 if sender.blocking_send(batch.map_err(DataFusionError::from)).is_err() || failed {
                     break;
                 }

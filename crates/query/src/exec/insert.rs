@@ -9,9 +9,8 @@
 //!
 //! Nothing is visible before the commit. An error before the commit leaves nothing behind.
 //!
-//! Rows for a sorted table are checked for order as they are read. If they are out of order, they are sorted first: see
-//! `insert/sorted.rs`. Rows for a partitioned table are merged into one stream and then grouped by partition: see
-//! `write/partitioner.rs`.
+//! If the rows for a sorted table do not arrive in its order, the load sorts them: see `insert/sorted.rs`. Rows for a
+//! partitioned table are merged into one stream and then grouped by partition: see `write/partitioner.rs`.
 
 mod small_insert;
 mod sorted;
@@ -79,7 +78,7 @@ pub enum Target {
     },
     /// A table in which new blocks, sorted by `design`, replace the delta rows and some blocks. The rows stay the same.
     Sorted {
-        /// The table as the load reads it, with the replaced blocks only.
+        /// The table with only the blocks that the load replaces.
         table: Arc<Table>,
         /// Design of the table after the commit.
         design: Arc<TableDesign>,
@@ -89,18 +88,18 @@ pub enum Target {
     /// A table in which new blocks of the same design replace some blocks and delta pages. The rows stay the same. If
     /// the input has row ids after the columns, row relocations are stored, so that a row is still found by its old id.
     Moved {
-        /// The table as the load reads it, with the replaced blocks and pages only.
+        /// The table with only the blocks and delta pages that the load replaces.
         table: Arc<Table>,
         /// Order of the rows after the commit.
         order: RowOrder,
     },
-    /// A table in which new blocks replace all rows, with other types of some columns.
+    /// A table in which new blocks replace all rows because some columns change their types.
     Retyped {
-        /// The table as the load reads it.
+        /// The table before the commit.
         table: Arc<Table>,
         /// Columns of the table after the commit.
         schema: Arc<Schema>,
-        /// The columns with other types.
+        /// The columns that change their types.
         columns: Vec<ColumnIndex>,
     },
 }
@@ -123,7 +122,7 @@ impl Target {
         }
     }
 
-    /// Whether the load computes one of the columns at these indexes.
+    /// Whether one of the columns at these indexes is a generated column, which the load computes.
     fn has_generated(&self, mut columns: impl Iterator<Item = usize>) -> bool {
         match self {
             Self::Table(table) => {
@@ -140,7 +139,8 @@ impl Target {
         }
     }
 
-    /// Partitioning of the design, if any, and the partitions for the rows, if they are known.
+    /// Partitioning of the design, and the partitions of the table if they are known. `None` if the design has no
+    /// partitioning.
     fn partitions(&self) -> Option<(PartitionDesign, Option<Arc<Partitioning>>)> {
         let known = match self {
             Self::Table(table) | Self::Moved { table, .. } | Self::Retyped { table, .. } => partitioning_of(table),
@@ -190,7 +190,7 @@ impl TableProvider for TargetTable {
     }
 }
 
-/// Whether an operator of a plan sorts rows.
+/// Whether a plan contains a sort.
 pub(crate) fn has_sort(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|node| Ok(node.is::<SortExec>()))
 }
@@ -207,8 +207,8 @@ pub struct InsertExec {
 }
 
 impl InsertExec {
-    /// Creates an insert from a physical plan that is not optimized yet. A table without sort order stores rows in the
-    /// order of the query's `ORDER BY`.
+    /// Creates an insert from a physical plan that is not optimized yet. A table without a sort order stores rows in
+    /// the order of the query's `ORDER BY`.
     ///
     /// # Errors
     /// If DataFusion cannot traverse or rewrite the plan.
@@ -221,8 +221,8 @@ impl InsertExec {
         Ok(Self::new(store, target, input))
     }
 
-    /// Creates an insert into a table from a physical plan that is not optimized further. Sorts the rows if necessary,
-    /// unless `is_in_order`, which is true for plans of [`with_table_order`].
+    /// Creates an insert into a table from a physical plan that is not optimized further. The insert sorts the rows if
+    /// necessary, unless `is_in_order` is true: callers set it for plans of [`with_table_order`].
     pub fn from_physical_plan(
         store: Arc<Store>,
         table: Arc<Table>,
@@ -237,12 +237,12 @@ impl InsertExec {
         Self { order, ..Self::new(store, target, input) }
     }
 
-    /// The plan of the rows.
+    /// The plan that returns the rows to insert.
     pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
     }
 
-    /// Whether the rows get the sort order of the table, whatever order they have.
+    /// Whether the table has a sort order. The insert then writes the rows in that order.
     pub(crate) fn has_table_order(&self) -> bool {
         !matches!(self.order, InputOrder::Any)
     }
@@ -287,7 +287,7 @@ impl ExecutionPlan for InsertExec {
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        // More partitions would break up the order in which rows arrive.
+        // More partitions would lose the order of the rows.
         vec![false]
     }
 
@@ -355,7 +355,7 @@ impl ExecutionPlan for InsertExec {
                     }
                     BufferedInput::TooLarge(replay) if matches!(order, InputOrder::Required(_)) => input = replay,
                     BufferedInput::TooLarge(replay) => {
-                        // Merged into one stream, so that rows of all input partitions fill the same blocks.
+                        // One stream, so that rows of all input partitions fill the same blocks.
                         input = Arc::new(CoalescePartitionsExec::new(replay));
                         order = InputOrder::for_physical_plan(&target, &input);
                     }
@@ -374,9 +374,9 @@ impl ExecutionPlan for InsertExec {
             if let Target::Table(table) = &target {
                 changes.record_written(table, WrittenRows::Blocks(files));
             }
-            // The rows are committed, so errors here do not matter. Queries give the right results without this work.
-            // Missing work shows in `taut.partitions` and `taut.indexes`. The next load, or CREATE INDEX IF NOT EXISTS,
-            // completes it.
+            // The rows are committed already, so errors of this work are ignored. Queries return the right results
+            // without it. `taut.partitions` and `taut.indexes` show what is missing. The next load, or CREATE INDEX IF
+            // NOT EXISTS, completes it.
             if changes.transaction().is_none() {
                 let completion = async {
                     let _ = complete_partitions(&changes, table, threads).await;
@@ -412,7 +412,7 @@ fn commit(changes: &Changes, target: &Target, blocks: Vec<NewBlock>, old_ids: &O
     changes
         .commit_last(|edit| match target {
             Target::Table(table) => {
-                // The catalog takes for granted that the new sort run has the table's current sort order.
+                // The catalog assumes that the new sort run has the current sort order of the table.
                 let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
                 let sort_by = &newest.design.sort_by;
                 if !sort_by.is_empty() && *sort_by != table.design.sort_by {
@@ -467,7 +467,7 @@ async fn complete_indexes(changes: &Changes, target: &Target, threads: usize) ->
     }
 }
 
-/// Input of a load.
+/// Input of a load, with the conversion of its rows to the types of the table.
 struct LoadInput {
     input: Arc<dyn ExecutionPlan>,
     coercion: Arc<CoercionWithRowIds>,
@@ -476,7 +476,7 @@ struct LoadInput {
 }
 
 impl LoadInput {
-    /// Rows of one input partition, in the types of the table.
+    /// Returns the rows of one input partition, converted to the types of the table.
     fn partition(&self, partition: usize, context: Arc<TaskContext>) -> Result<CoercedStream> {
         let (coercion, progress) = (Arc::clone(&self.coercion), self.progress.clone());
         let pace = context.session_config().get_extension::<Pace>();
@@ -539,7 +539,7 @@ async fn write_blocks(
         let partitions = 0..rows.input.output_partitioning().partition_count();
         partitions.map(|partition| rows.partition(partition, Arc::clone(&context))).collect()
     };
-    // Blocks that take rows of all input partitions are filled from one stream.
+    // Blocks with rows of several input partitions are filled from one stream.
     let design = target.design();
     let is_single_stream = design.partition_by.is_some() || design.block_size == BlockSize::File;
     let check_order = |key: &SortKey| -> Result<(Arc<PartitionEnds>, Vec<CoercedStream>)> {
@@ -556,13 +556,12 @@ async fn write_blocks(
             return Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: false, old_ids });
         }
         InputOrder::Required(key) => {
-            // The order is checked nevertheless, in case the plan does not return the order that it declares.
+            // The order is checked, because the plan may not return the order that it declares.
             let (ends, watched) = check_order(&key)?;
             let parts = write_streams(writer, &target.partitions(), watched).await?;
             return Ok(WrittenBlocks { blocks: ends.concatenate(parts)?, is_sorted: false, old_ids });
         }
-        // `Checked` was chosen because the input could run twice. Since then the optimizer may have added an operator
-        // that cannot.
+        // `Checked` needs an input that can run twice. The optimizer may have added an operator that can run only once.
         InputOrder::Checked(key) => (key, can_rerun(&rows.input)),
         InputOrder::Sorted(key) => (key, false),
     };

@@ -65,13 +65,14 @@ pub struct RemovedRows {
 }
 
 impl RemovedRows {
-    /// Adds rows that are all replaced, or all deleted. Returns which of them were in neither set before.
+    /// Adds rows that are all replaced, or all deleted. Returns a bit for each row, set if the row was in neither set
+    /// before.
     fn add(&mut self, kind: MutationKind, rows: &[u64]) -> BooleanBuffer {
         let Self { replaced, deleted } = self;
         let (target, other) = if kind == MutationKind::Update { (replaced, deleted) } else { (deleted, replaced) };
         let rows: Vec<RowId> = rows.iter().copied().map(RowId).collect();
         let mut is_first = BooleanBufferBuilder::new(rows.len());
-        // Rows mostly come segment by segment, so the rows of a segment are added together.
+        // Most rows arrive in the order of their segments, so consecutive rows of a segment are added together.
         for part in rows.chunk_by(|row, next| (row.container(), row.segment()) == (next.container(), next.segment())) {
             if other.is_empty() && target.append(part) {
                 is_first.append_n(part.len(), true);
@@ -280,7 +281,7 @@ impl ExecutionPlan for ChangedRowsExec {
         let (outputs, kind, changed) = (self.outputs.clone(), self.kind, Arc::clone(&self.changed));
         let returns_actions = self.returns_actions;
         if !self.keys.is_empty() && self.first.get().is_none() {
-            // Fails if another partition was faster. Its value is then used.
+            // `set` fails if another partition has set a value meanwhile. That value is then used.
             let _ = self.first.set(Mutex::new(FirstRows::new(&self.keys, &schema, &context)?));
         }
         let splitter = ChangeSplitter {

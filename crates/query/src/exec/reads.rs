@@ -1,9 +1,9 @@
 //! Read set of a statement, for serializable transactions.
 //!
 //! ```text
-//! a name is looked up     all rows of the table count as read, until the plan is complete
+//! a name is looked up     the read set has all rows of the table, until the plan is complete
 //! a scan is planned       the number of planned scans of the table grows by one
-//! the plan is complete    if it still has every planned scan, only rows that pass the scans' predicates count as read
+//! the plan is complete    if it has every planned scan, the read set has only rows that pass the scans' predicates
 //! ```
 //!
 //! [`StatementReads::narrow`] does the last step, and [`create_physical_plan`] calls it. If a plan runs without this
@@ -51,7 +51,7 @@ impl StatementReads {
         transaction.is_serializable().then(|| Arc::new(reads()))
     }
 
-    /// Records the lookup of a table by name. Until [`Self::narrow`] is called, all its rows count as read.
+    /// Records the lookup of a table by name. The read set has all rows of the table until [`Self::narrow`] is called.
     pub fn record_lookup(&self, table: TableId) {
         if let Some(transaction) = self.transaction.upgrade() {
             transaction.record_table_read(table);
@@ -104,7 +104,7 @@ impl StatementReads {
     }
 }
 
-/// Removes the reads of a plan that will not run.
+/// Removes the table lookups of a plan that will not run from the read set.
 pub fn withdraw_reads(state: &SessionState) {
     if let Some(reads) = state.config().get_extension::<StatementReads>() {
         reads.withdraw();
@@ -123,7 +123,8 @@ pub async fn create_physical_plan(state: &SessionState, plan: &LogicalPlan) -> R
     }
 }
 
-/// As [`create_physical_plan`], for callers that change the plan before they make it interruptible.
+/// Plans a statement like [`create_physical_plan`], but leaves the plan uninterruptible. The caller changes the plan
+/// first and makes it interruptible afterwards.
 ///
 /// # Errors
 /// If the statement cannot be planned.

@@ -1,4 +1,4 @@
-//! Small inserts, which are not worth a block: their rows go to the delta of the table.
+//! Small inserts: their rows go to the delta of the table, because they are too few for a block.
 
 use std::fmt::{self, Debug, Formatter};
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ use taut_store::Table;
 use crate::write::blocks::string_bytes;
 use crate::write::coerce::Coercion;
 
-/// Maximum rows of a small insert, and maximum bytes of its text.
+/// Maximum rows of a small insert, and maximum bytes of its strings.
 const ROWS_MAX: usize = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
 /// Maximum number of batches that are read ahead from each input partition.
@@ -36,7 +36,7 @@ pub(super) enum BufferedInput {
     TooLarge(Arc<dyn ExecutionPlan>),
 }
 
-/// Whether rows are few enough for the delta.
+/// Whether a batch is small enough for the delta.
 pub fn fits_in_delta(rows: &RecordBatch) -> bool {
     rows.num_rows() <= ROWS_MAX && rows.columns().iter().map(string_bytes).sum::<u64>() <= BYTES_MAX
 }
@@ -49,7 +49,7 @@ pub(super) fn may_fit_in_delta(input: &Arc<dyn ExecutionPlan>, table: &Table) ->
     table.design.encodings.is_empty() && rows.is_none_or(|rows| rows <= ROWS_MAX)
 }
 
-/// Reads the rows of a plan until they are too many for the delta. Keeps the partitions apart.
+/// Reads the rows of a plan until its end, or until they are too many for the delta. The rows stay in their partitions.
 pub(super) async fn buffer_input(
     input: &Arc<dyn ExecutionPlan>,
     table: &Table,
@@ -82,7 +82,7 @@ pub(super) async fn buffer_input(
         }
     }
     coerced.retain(|(_, batch)| batch.num_rows() > 0);
-    // The rows of one partition follow those of the one before. The sort is stable.
+    // Orders the batches by partition. The sort is stable, so the batches of one partition stay in order.
     coerced.sort_by_key(|(partition, _)| *partition);
     Ok(BufferedInput::FitsInDelta(coerced.into_iter().map(|(_, batch)| batch).collect()))
 }
@@ -95,7 +95,7 @@ struct PartitionReader {
 }
 
 impl PartitionReader {
-    /// All rows of the partition.
+    /// Returns all rows of the partition, those in `buffered` first.
     fn into_partition_stream(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
         let all = futures::stream::iter(self.buffered.into_iter().map(Ok)).chain(self.rest);
         let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), all));
@@ -136,7 +136,7 @@ impl PartitionReaders {
     }
 }
 
-/// Stream of rows that can be read once.
+/// Partition whose rows can be read only once.
 struct OneShotPartition {
     schema: SchemaRef,
     rows: Mutex<Option<SendableRecordBatchStream>>,

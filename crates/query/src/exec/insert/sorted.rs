@@ -1,4 +1,4 @@
-//! Sort order of the rows that a load writes.
+//! Writes the rows of a load in the sort order of the table.
 //!
 //! ```text
 //! input partitions ──> checked as they arrive ──> blocks      while each row is in order
@@ -9,8 +9,8 @@
 //!
 //! Each partition is checked separately. Partitions are then ordered by their first rows.
 //!
-//! Data that is loaded into a sorted table is mostly sorted already. Checking this takes one comparison of neighbouring
-//! rows. It saves a sort, which takes several times as long as the rest of the load, and needs memory for all rows.
+//! Data that is loaded into a sorted table is mostly sorted already. The check compares each row with the row before
+//! it. It saves a sort, which takes several times as long as the rest of the load and needs memory for all rows.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Debug, Formatter};
@@ -53,8 +53,8 @@ use crate::exec::batches::with_config;
 use crate::exec::scan::ScanSource;
 use crate::write::blocks::CoercedStream;
 
-/// Maximum rows of a batch in a sort, for tables without strings. For each batch that it produces, a merge visits each
-/// of the batches it holds, so few large batches are faster than many small ones.
+/// Maximum rows of a batch in a sort, for tables without strings. For each output batch, a merge visits all batches
+/// that it holds, so a few large batches are faster than many small ones.
 const BATCH_ROWS_MAX: usize = 65_536;
 /// Maximum bytes of such a batch. A sort that spills holds four batches, and reserves 10 MiB for them.
 const BATCH_BYTES_MAX: usize = 2 << 20;
@@ -78,26 +78,26 @@ impl InputOrder {
         let Some(key) = SortKey::new(&target.design().sort_by) else { return Self::Any };
         let (from, to) = (input.schema(), target.schema().arrow());
         let type_of = |schema: &SchemaRef, index: usize| schema.fields().get(index).map(|f| f.data_type().clone());
-        // Text has another order than the numbers that it is cast to. Generated columns have no values yet.
+        // Strings have another order than the numbers that they are cast to. Generated columns have no values yet.
         let is_cast = key.0.iter().any(|(index, _)| type_of(&from, *index) != type_of(&to, *index))
             || target.has_generated(key.0.iter().map(|(index, _)| *index));
         if can_rerun(input) {
             Self::Checked(key)
         } else if is_cast || reads_files(input) {
-            // The order that a file declares may be only the order within each of its parts.
+            // A file may declare an order that its rows have only within each part of the file.
             Self::Sorted(key)
         } else {
             Self::Required(key)
         }
     }
 
-    /// The order of a plan from [`with_table_order`].
+    /// Input order for a plan from [`with_table_order`], whose rows are in order already.
     pub fn required(target: &Target) -> Self {
         SortKey::new(&target.design().sort_by).map_or(Self::Any, Self::Required)
     }
 
-    /// Order of an input that is not optimized further. It is that of [`InputOrder::for_input`], except that the load
-    /// sorts the rows where the planner would otherwise add a sort.
+    /// Input order for a plan that is not optimized further. Equals [`InputOrder::for_input`], but the load itself
+    /// sorts the rows where the planner would add a sort.
     pub fn for_physical_plan(target: &Target, input: &Arc<dyn ExecutionPlan>) -> Self {
         match Self::for_input(target, input) {
             Self::Required(key) => Self::Sorted(key),
@@ -111,19 +111,20 @@ impl InputOrder {
 pub(super) struct SortKey(Vec<(usize, SortOptions)>);
 
 impl SortKey {
-    /// Sort key of a design; `None` if it has no sort order.
+    /// Returns the sort key of a design, or `None` if the design has no sort order.
     fn new(sort_by: &[SortColumn]) -> Option<Self> {
         let options = |sort: &SortColumn| SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
         let columns: Vec<_> = sort_by.iter().map(|sort| (sort.column.index(), options(sort))).collect();
         (!columns.is_empty()).then_some(Self(columns))
     }
 
-    /// The sort order for rows with these columns.
+    /// Returns the key as expressions on the columns of `schema`, which begins with the columns of the table.
     pub fn ordering(&self, schema: &SchemaRef) -> Option<LexOrdering> {
         self.ordering_with_offset(0, schema)
     }
 
-    /// The sort order for rows that have `offset` other columns before these.
+    /// Returns the key as expressions on the columns of `schema`, in which the columns of the table start at ordinal
+    /// `offset`.
     fn ordering_with_offset(&self, offset: usize, schema: &SchemaRef) -> Option<LexOrdering> {
         LexOrdering::new(self.0.iter().map(|(index, options)| {
             let index = offset + index;
@@ -135,7 +136,7 @@ impl SortKey {
     /// Whether each row of a batch sorts at or after the row before it.
     fn is_sorted(&self, batch: &RecordBatch) -> Result<bool> {
         let Some(pairs) = batch.num_rows().checked_sub(1).filter(|pairs| *pairs > 0) else { return Ok(true) };
-        // Pairs of neighbours that are equal in the columns so far.
+        // Pairs of neighbouring rows that are equal in the columns compared so far.
         let mut tied = BooleanBuffer::new_set(pairs);
         for (index, options) in &self.0 {
             let column = batch.column(*index);
@@ -163,7 +164,7 @@ impl SortKey {
         self.0.iter().map(|(index, _)| batch.column(*index).slice(row, 1)).collect()
     }
 
-    /// Whether a row sorts at or after another.
+    /// Whether `row` sorts at or after `before`.
     fn is_at_or_after(&self, row: &[ArrayRef], before: &[ArrayRef]) -> Result<bool> {
         for ((before, row), (_, options)) in before.iter().zip(row).zip(&self.0) {
             match make_comparator(before, row, *options)?(0, 0) {
@@ -176,7 +177,7 @@ impl SortKey {
     }
 }
 
-/// Error that ends an attempt to write rows as they arrive, when they are not in order.
+/// Error of a load that writes rows as they arrive: a row is out of order.
 #[derive(Debug)]
 struct OutOfOrder;
 
@@ -205,7 +206,7 @@ type KeyRow = Vec<ArrayRef>;
 pub(super) struct PartitionEnds {
     key: SortKey,
     rows: Mutex<Vec<Option<(KeyRow, KeyRow)>>>,
-    /// Whether some partition is not in order, so that the others can stop.
+    /// Set when a partition is out of order, so that the other partitions stop.
     has_failed: AtomicBool,
 }
 
@@ -284,8 +285,8 @@ impl Stream for OrderCheckedStream {
 }
 
 /// Whether a plan returns its rows in partitions that follow each other, and returns the same rows when it runs again.
-/// True for files and for rows listed in the statement, unless volatile functions, such as `nextval` in a default,
-/// compute columns of them.
+/// True for files and for rows listed in the statement, unless a volatile function computes one of their columns, for
+/// example `nextval` in a default.
 pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         let source = scan.data_source();
@@ -304,7 +305,7 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Returns a plan with the same rows in the sort order of a table, in one partition or in several that follow one
 /// another. The columns of the table start at ordinal `offset`. Returns `None` if a scan of the whole table cannot
-/// provide the order, or if it depends on generated columns, which get their values later.
+/// provide the order, or if the order depends on generated columns, which are computed later.
 ///
 /// # Errors
 /// If DataFusion cannot compute the plan.
@@ -361,7 +362,7 @@ pub(super) fn sort_rows(key: &SortKey, rows: &Arc<LoadInput>, context: Arc<TaskC
     let partitions = (0..rows.input.output_partitioning().partition_count()).map(partition).collect();
     let unsorted = Arc::new(StreamingTableExec::try_new(Arc::clone(schema), partitions, None, [], false, None)?);
     let mut config = context.session_config().clone();
-    // Keeps a batch size that the user has set.
+    // A batch size that the user has set does not change.
     if config.batch_size() == SessionConfig::new().batch_size() {
         let pool = context.memory_pool().memory_limit();
         config = config.clone().with_batch_size(batch_rows(rows, &pool).max(config.batch_size()));

@@ -1,5 +1,5 @@
-//! `ON CONFLICT DO NOTHING` among the rows of one statement: keeps only the first of the rows to insert that share a
-//! key. The others conflict with it.
+//! `ON CONFLICT DO NOTHING` among the rows of one statement: of the rows to insert that share a key, keeps only the
+//! first. The later rows conflict with it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct SeenKeys {
 }
 
 impl FirstRows {
-    /// Creates an empty set of values for each key. Keys are ordinals of columns in the batches.
+    /// Creates an empty set of values for each key. A key is a list of column ordinals of the batches.
     ///
     /// # Errors
     /// If a column has a type that cannot be compared.

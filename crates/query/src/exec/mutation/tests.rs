@@ -1,4 +1,4 @@
-//! The queries of mutations are accepted by the planner of DataFusion, and return the expected rows.
+//! DataFusion plans the queries of mutations, and they return the expected rows.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn context() -> SessionContext {
     context
 }
 
-/// Query of a statement on a table with the columns `a` (the key), `b` (default 7) and `c`.
+/// Returns the query of a statement on a table with the columns `a` (the key), `b` (default 7) and `c`.
 fn plan_mutation(sql: &str) -> MutationQuery {
     let Some(Statement::Mutation { mutation, .. }) = parse(sql).unwrap().pop() else { panic!("no mutation: {sql}") };
     let seven = parse_expression("7").unwrap();
@@ -60,7 +60,7 @@ fn plan_mutation(sql: &str) -> MutationQuery {
     mutation.query(&columns, &[vec!["a".to_owned()]]).unwrap()
 }
 
-/// Rows that a statement's query returns, sorted.
+/// Runs the query of a statement and returns its rows, sorted.
 fn rows(context: &SessionContext, sql: &str, parameters: &Parameters) -> Vec<String> {
     let MutationQuery { query, outputs } = plan_mutation(sql);
     let text = query.to_string();

@@ -18,8 +18,8 @@ use datafusion::physical_plan::joins::{
 
 use super::Interrupt;
 
-/// Wraps the condition of a join so that it checks for cancellation each time that it is evaluated on some pairs of
-/// rows. Other operators are returned unchanged.
+/// Wraps the condition of a join so that each evaluation first checks for cancellation. A semi, anti or mark hash join
+/// without a condition gets one that is always true. Other operators are returned unchanged.
 ///
 /// # Errors
 /// If the join cannot be rebuilt.
@@ -77,15 +77,15 @@ fn with_cancellation_check(filter: &JoinFilter, interrupt: &Interrupt) -> JoinFi
     JoinFilter::new(condition, filter.column_indices().to_vec(), Arc::clone(filter.schema()))
 }
 
-/// A condition without columns that holds for every pair, so that a join without a condition checks for cancellation
-/// too.
+/// Returns a condition that is true for every pair of rows, so that a join without a condition also checks for
+/// cancellation.
 fn always_true(interrupt: &Interrupt) -> JoinFilter {
     let condition = Arc::new(Literal::new(ScalarValue::Boolean(Some(true))));
     let condition = Arc::new(CheckedExpr { inner: condition, interrupt: interrupt.clone() });
     JoinFilter::new(condition, Vec::new(), Arc::new(Schema::empty()))
 }
 
-/// An expression that fails when its statement was cancelled.
+/// An expression that fails if its statement was cancelled.
 #[derive(Debug)]
 struct CheckedExpr {
     inner: Arc<dyn PhysicalExpr>,

@@ -1,9 +1,9 @@
 //! Drops duplicate keys from the inner side of a semi, anti or mark join: the side that the join does not return.
 //!
-//! Such a join only needs to know whether a key occurs, but the engine's hash join visits every pair of rows with equal
-//! keys. With ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side
-//! there is at most one pair for each row of the other. If the join has a condition on pairs of rows, the columns that
-//! the condition reads belong to the key. A nested loop join has only such a condition, and no other keys.
+//! Such a join only needs to know whether a key occurs, but DataFusion's hash join visits every pair of rows with equal
+//! keys. With ten distinct keys, 200,000 rows on each side make 4 billion pairs. Without the duplicates of one side,
+//! there is at most one pair for each row of the other side. If the join has a condition on pairs of rows, the columns
+//! that the condition reads belong to the key. The key of a nested loop join consists only of such columns.
 //!
 //! A set of bounded size holds the keys that were seen. A full set is emptied, so a key may pass again. If few rows of
 //! a sample are duplicates, the next batches pass unchecked.
@@ -43,7 +43,7 @@ const ROWS_PER_DUPLICATE: usize = 8;
 const UNCHECKED_MIN: usize = 64;
 const UNCHECKED_MAX: usize = 1_024;
 
-/// The key expressions on the inner side of a join, the side that it does not return.
+/// The key expressions on the inner side of a join.
 #[derive(Debug)]
 pub(super) struct DistinctKeys {
     expressions: Vec<Arc<dyn PhysicalExpr>>,
@@ -52,9 +52,8 @@ pub(super) struct DistinctKeys {
 }
 
 impl DistinctKeys {
-    /// The inner side of a semi, anti or mark join, and its keys. Returns `None` for other joins and for conditions
-    /// that give different results for the same values. Also returns `None` for types whose equality in joins and in
-    /// groups may differ.
+    /// Returns the inner side of a semi, anti or mark join, and the keys of that side. Returns `None` for other joins,
+    /// for volatile conditions, and for types whose equality in joins and in groups may differ.
     pub fn from_join(plan: &Arc<dyn ExecutionPlan>) -> Option<(JoinSide, Arc<Self>)> {
         if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
             let side = inner_side(*join.join_type())?;
@@ -130,8 +129,8 @@ fn inner_side(join_type: JoinType) -> Option<JoinSide> {
     }
 }
 
-/// Whether a join and a set of groups agree on which values of a type are equal. For floating-point numbers they may
-/// not, since 0 equals -0.
+/// Whether a join and a set of groups agree on which values of a type are equal. They may disagree about floating-point
+/// numbers, because 0 equals -0.
 fn is_exact(data_type: &DataType) -> bool {
     data_type.is_integer()
         || data_type.is_temporal()
@@ -158,7 +157,7 @@ struct Sample {
 struct DuplicateFilter {
     keys: Arc<DistinctKeys>,
     seen: Option<Box<dyn GroupValues>>,
-    /// For each row of a batch, the number of its key in `seen`.
+    /// For each row of a batch, the index of its key in `seen`.
     groups: Vec<usize>,
     sample: Sample,
     /// Batches that still pass unchecked.
@@ -184,7 +183,7 @@ impl DuplicateFilter {
         let (new, bytes) = (seen.len() - known_count, seen.size());
         self.sample.rows += batch.num_rows();
         self.sample.duplicates += batch.num_rows() - new;
-        // New keys have the numbers from `known_count` on, in any order.
+        // New keys have the indexes from `known_count` on, in any order.
         let mut is_found = vec![false; new];
         let is_first = |group: &usize| {
             let found = group.checked_sub(known_count).and_then(|number| is_found.get_mut(number));
@@ -300,7 +299,7 @@ mod tests {
             Field::new("c", DataType::Int64, true),
         ]));
         let column = |values: [Option<i64>; 5]| Arc::new(Int64Array::from(values.to_vec())) as ArrayRef;
-        // A null leaves the hash of a row as it is, so the first two rows collide.
+        // A null does not change the hash of a row, so the first two rows collide.
         let columns = vec![
             column([Some(1), Some(1), Some(2), Some(2), Some(1)]),
             column([Some(5), None, Some(2), Some(2), None]),

@@ -1,4 +1,4 @@
-//! Input of an aggregation with grouping sets.
+//! Operator below an aggregation with grouping sets.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions, SendableRecordBatchStream, StatisticsArgs,
 };
 
-/// Passes the rows of its input on, and hides what the engine knows about them: columns that are equal, constant or
-/// sorted. In a grouping set that leaves such a column out, it is null, and the engine would still sort or partition
-/// the groups as if it were not.
+/// Returns the rows of its input, but hides from DataFusion which columns are equal, constant or sorted. A column that
+/// a grouping set leaves out is null in its groups. DataFusion would ignore this and sort or partition the groups as in
+/// the input.
 #[derive(Debug)]
 pub struct GroupingInputExec {
     input: Arc<dyn ExecutionPlan>,

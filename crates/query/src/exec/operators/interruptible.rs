@@ -1,10 +1,10 @@
 //! Operators that end when their statement is cancelled.
 //!
-//! The engine's operators yield only where a task awaits something that is not ready. Joins, merges of sorted runs and
-//! aggregations over them may compute for long without such an await. Therefore each operator of a plan is wrapped
-//! before the plan runs. The wrapper checks before each batch whether the statement was cancelled. From time
-//! to time it yields to other tasks of the runtime. A join may compute for long without returning a batch if its
-//! condition holds for few pairs of rows, so join conditions check too.
+//! DataFusion's operators yield only where a task awaits something that is not ready. Joins, merges of sorted runs and
+//! aggregations over them may compute for a long time without such an await. Therefore each operator of a plan is
+//! wrapped before the plan runs. The wrapper checks before each batch whether the statement was cancelled. From time to
+//! time it yields to other tasks of the runtime. A join may compute for a long time without returning a batch if its
+//! condition is true for few pairs of rows, so join conditions check too.
 //!
 //! A wrapped operator displays its name, metrics and children as without the wrapper.
 
@@ -85,8 +85,8 @@ impl Interrupt {
 /// If an operator does not accept its wrapped children.
 pub fn make_interruptible(plan: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
-        // A source needs no wrapper. It awaits between the parts of a table, and ends there if the task that reads it
-        // is dropped.
+        // A source needs no wrapper. It awaits between parts of its data, and ends there if the task that reads it is
+        // dropped.
         if node.children().is_empty() {
             return Ok(Transformed::no(node));
         }

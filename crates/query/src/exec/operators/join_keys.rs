@@ -1,14 +1,15 @@
 //! Integer keys on the build side of a hash join, for scans of its probe side.
 //!
 //! A hash join gives these scans a dynamic filter: the bounds of its keys, and a lookup in its hash table. A lookup
-//! hashes the key and misses the cache. Therefore the build side of a join also collects its integer keys in a bitmap:
+//! hashes the key and often misses the CPU cache. Therefore the build side of a join also collects its integer keys in
+//! a bitmap:
 //!
 //! ```text
 //!   keys 3, 4, 9 of a build side       integer  3 4 5 6 7 8 9        the first bit stands for the least key, `base`
 //!                                      bit      1 1 0 0 0 0 1
 //! ```
 //!
-//! Scans check one bit instead of the lookup. Keys that are too sparse get no bitmap. A key of several columns has a
+//! Scans test one bit instead of a lookup. Keys that are too sparse get no bitmap. A key of several columns has a
 //! bitmap for each column; rows that pass these are still looked up.
 //!
 //! The identifier of the dynamic filter connects a bitmap with its join.
@@ -36,7 +37,7 @@ use parking_lot::Mutex;
 /// Maximum number of values in the list that a join passes to the scan of its other side. Indexes, zone maps and Bloom
 /// filters can use such a list. An index never searches for more values than this.
 pub const JOIN_VALUES_MAX: usize = 2048;
-/// Maximum bits of a bitmap: 128 MiB.
+/// Maximum bits of a bitmap, which then takes 128 MiB.
 const BITS_MAX: u64 = 1 << 30;
 /// Maximum bits of a bitmap for each key. With more, the bitmap takes more memory than the join's hash table.
 const BITS_PER_KEY: u64 = 256;
@@ -102,7 +103,7 @@ impl KeySet {
         let (values, words, base) = (values.as_primitive::<T>().values(), self.words.as_slice(), self.base);
         BooleanBuffer::collect_bool(values.len(), |row| {
             let value: i64 = values[row].into();
-            // The difference wraps below the first key. So it is beyond the last bit on either side of the set.
+            // For a value below `base`, the difference wraps around and is beyond the last bit.
             let bit = value.wrapping_sub(base) as u64;
             words.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 != 0)
         })
@@ -137,7 +138,8 @@ pub type BuildKeys = Vec<Option<Arc<KeySet>>>;
 pub struct JoinKeys(Mutex<HashMap<u64, Weak<BuildKeys>>>);
 
 impl JoinKeys {
-    /// Keys of the join that filled a dynamic filter.
+    /// Returns the keys of the join that filled a dynamic filter. Returns `None` if the build side is not read
+    /// completely, or if no rows of the join are read any more.
     pub fn get(&self, filter: &dyn PhysicalExpr) -> Option<Arc<BuildKeys>> {
         self.0.lock().get(&filter.expression_id()?)?.upgrade()
     }

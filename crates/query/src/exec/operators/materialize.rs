@@ -5,8 +5,8 @@
 //!                                                     └──> reader
 //! ```
 //!
-//! The input advances only when the fastest reader asks for a batch. The others read what is stored. When memory is
-//! short, the stored batches move to a spill file.
+//! The fastest reader advances the input, and the other readers read stored batches. If memory runs short, the stored
+//! batches move to a spill file.
 //!
 //! Each reader has its own `MaterializeExec` with its own copy of the input plan. Only the copy of the reader that
 //! starts first is executed.
@@ -33,21 +33,22 @@ use futures::{FutureExt, Stream};
 
 use crate::runtime::shared_rows::{Fetched, SharedRows};
 
-/// Operator that returns the rows of its input, which are computed once for all readers of [`SharedRows`]. Without
-/// these, it has one reader, and only keeps conditions, limits and projections above it from being pushed below it.
+/// Operator that returns the rows of its input, which are computed once for all readers of its [`SharedRows`]. Without
+/// shared rows, it only prevents the pushdown of conditions, limits and projections into its input.
 #[derive(Debug)]
 pub struct MaterializeExec {
     name: Arc<str>,
     input: Arc<dyn ExecutionPlan>,
     rows: Option<Arc<SharedRows>>,
-    /// Order of the input when it was planned. All inputs of the same rows keep it: any of them may be executed.
+    /// Order of the input when it was planned. All inputs of the same rows have this order, because any of them may be
+    /// executed.
     order: Option<LexOrdering>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl MaterializeExec {
-    /// Creates an operator for a `WITH` query of this name.
+    /// Creates the operator for a `WITH` query of this name. `rows` is `None` if the query has one reader.
     pub fn new(name: Arc<str>, input: Arc<dyn ExecutionPlan>, rows: Option<Arc<SharedRows>>) -> Self {
         let order = input.output_ordering().cloned();
         Self::with_order(name, input, rows, order)
@@ -70,7 +71,7 @@ impl MaterializeExec {
         Self { name, input, rows, order, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    /// Whether the input reads the rows of the previous step of a recursive query, so that each step has other rows.
+    /// Whether the input reads the rows of the previous step of a recursive query. Its rows then differ between steps.
     fn reads_work_table(&self) -> Result<bool> {
         self.input.exists(|node| Ok(node.downcast_ref::<WorkTableExec>().is_some()))
     }
@@ -152,7 +153,8 @@ impl ExecutionPlan for MaterializeExec {
         vec![ChildStats::At(partition.filter(|_| self.rows.is_none()))]
     }
 
-    /// Never exact: an aggregate that is answered from statistics would not call the functions of the input.
+    /// Never exact. The planner could answer an aggregate from exact statistics, without calling the functions of the
+    /// input.
     fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
         match inputs {
             [input] => Ok(Arc::new(input.as_ref().clone().to_inexact())),

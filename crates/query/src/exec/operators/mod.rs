@@ -1,10 +1,10 @@
-//! Wrappers of physical operators, added to every plan before it runs. Each operator ends when its statement is
-//! cancelled. Strings in batches between operators hold only the memory that they need. Hash joins give scans the set
-//! of their keys, and semi joins read each key of their inner side once. Another operator hides properties of the input
-//! of grouping sets.
+//! Wrappers of physical operators, added to every plan before it runs. They end an operator when its statement is
+//! cancelled, and copy strings out of buffers that hold much more memory. They pass the keys of hash joins to scans,
+//! and drop duplicate keys from the inner side of semi joins.
 //!
-//! Three are operators of their own: [`MaterializeExec`] computes rows once for several readers,
-//! [`SequenceProjectionExec`] numbers rows in their order, and [`OrderedCollectExec`] returns rows in their order.
+//! The other operators: [`GroupingInputExec`] hides properties of the input of grouping sets. [`MaterializeExec`]
+//! computes rows once for several readers. [`SequenceProjectionExec`] numbers rows in their order.
+//! [`OrderedCollectExec`] returns rows in the order of a table or of files.
 
 mod checked_filter;
 mod distinct_keys;

@@ -9,9 +9,9 @@
 //!                     read  done  computed by threads, which wait when their buffers are full
 //! ```
 //!
-//! While the first run is not ready, the thread that reads computes a later run. At first it reads alone: a query whose
-//! first rows are enough, such as one with a `LIMIT`, starts no other thread. Other plans, such as scans of files, have
-//! one run for each partition.
+//! While the first run is not ready, the reader's thread computes a later run. At first no other thread is started,
+//! because the first rows may be enough, for example for a `LIMIT`. Other plans, such as scans of files, have one run
+//! for each partition.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Formatter};
@@ -34,14 +34,14 @@ use taut_block::SEGMENT_ROWS;
 use crate::exec::batches::with_config;
 use crate::exec::scan::ScanRuns;
 
-/// Maximum number of open runs per thread. A finished run counts until the runs before it are read.
+/// Maximum number of open runs per thread. A finished run is open until the runs before it are read.
 const RUNS_PER_THREAD: usize = 2;
 
 /// Operator that returns the rows of its input in order, in one partition.
 #[derive(Debug)]
 pub struct OrderedCollectExec {
     input: Arc<dyn ExecutionPlan>,
-    /// Whether the input passes on the rows of one scan of a table.
+    /// Whether the input is one table scan, or row-wise operators above one.
     is_scan: bool,
     /// Number of rows after which the operator ends.
     fetch: Option<usize>,
@@ -49,7 +49,7 @@ pub struct OrderedCollectExec {
 }
 
 impl OrderedCollectExec {
-    /// Collects an input that passes on the rows of one scan of a table, row by row.
+    /// Collects an input that is one table scan, or row-wise operators above one.
     pub fn of_scan(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Self {
         Self::new(input, true, fetch)
     }
@@ -147,7 +147,7 @@ impl ExecutionPlan for OrderedCollectExec {
     }
 }
 
-/// A run that is being computed, or whose rows wait to be read.
+/// A run that is being computed, or has rows that are not read yet.
 struct Run {
     rows: SendableRecordBatchStream,
     /// Whether a task computes the run.
@@ -185,7 +185,7 @@ impl Collector {
             None if self.opened >= partitions => return Ok(false),
             None => self.opened,
         };
-        // A scan takes its run here, so that runs are taken in order.
+        // `execute` assigns a run to the scan, so runs are assigned in order.
         let rows = self.input.execute(partition, Arc::clone(&self.context))?;
         let rows = if is_task { spawn_buffered(rows, self.batches_max) } else { rows };
         self.opened += 1;
@@ -209,7 +209,7 @@ impl Collector {
         Ok(())
     }
 
-    /// The next batch of the first run. `None` if the run has ended.
+    /// Returns the next batch of the first run, or `None` if the run has ended.
     fn poll_first(&mut self, task: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         let Some(run) = self.window.front_mut() else { return Poll::Ready(None) };
         if let Some(batch) = run.buffered.pop_front() {
@@ -273,7 +273,7 @@ impl Stream for Collector {
         }
         let next = match ready!(self.poll_batch(task)) {
             Some(Ok(batch)) => {
-                // The first rows were not enough.
+                // The first batch may not be enough, so other threads start to compute runs.
                 self.is_parallel = self.threads > 1;
                 let batch = if batch.num_rows() > self.rows_left { batch.slice(0, self.rows_left) } else { batch };
                 self.rows_left -= batch.num_rows();

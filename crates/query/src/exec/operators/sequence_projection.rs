@@ -1,8 +1,8 @@
 //! Projections that call functions on sequences.
 //!
-//! Which row gets which number is visible. So the rows come in one partition, in the order that the plan below has, and
-//! the operator keeps that order when a later rule would drop it. Calls that affect each other, such as `nextval('s')`
-//! beside `currval('s')`, are computed for one row after the other, as in PostgreSQL.
+//! Users see which row gets which number. Therefore the operator requires its rows in one partition, in the order that
+//! the input had when it was planned. A later rule cannot drop that order. Calls that affect each other, such as
+//! `nextval('s')` beside `currval('s')`, are computed for one row after the other, as in PostgreSQL.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -42,10 +42,10 @@ pub struct SequenceProjectionExec {
 }
 
 impl SequenceProjectionExec {
-    /// The operator for a projection. `None` if the projection calls no functions on sequences.
+    /// Returns the operator for a projection, or `None` if the projection calls no functions on sequences.
     ///
     /// # Errors
-    /// If the engine cannot compute the properties of the projection.
+    /// If DataFusion cannot compute the properties of the projection.
     pub fn from_projection(projection: &ProjectionExec) -> Result<Option<Self>> {
         let is_row_by_row = match sequence_use(projection.expr().iter().map(|item| &item.expr))? {
             SequenceUse::None => return Ok(None),
@@ -64,7 +64,7 @@ impl SequenceProjectionExec {
         order: Option<LexOrdering>,
         is_row_by_row: bool,
     ) -> Result<Self> {
-        // The engine takes a call whose arguments are constants for a constant, and drops a sort by it.
+        // DataFusion considers a call with constant arguments a constant, and would drop a sort by it.
         let known = |item: &ProjectionExpr| match is_volatile(&item.expr) {
             true => (Arc::new(UnKnownColumn::new(&item.alias)) as Arc<dyn PhysicalExpr>, item.alias.clone()),
             false => (Arc::clone(&item.expr), item.alias.clone()),
@@ -81,7 +81,7 @@ impl SequenceProjectionExec {
     }
 }
 
-/// The columns of a projection.
+/// Computes the columns of a projection.
 struct Projected {
     expressions: Arc<[ProjectionExpr]>,
     schema: SchemaRef,
@@ -191,7 +191,8 @@ impl ExecutionPlan for SequenceProjectionExec {
         vec![ChildStats::At(partition)]
     }
 
-    /// The number of rows of the input, never exact: an aggregate that is answered from statistics would call nothing.
+    /// Returns the row count of the input as inexact. With an exact count, the planner could answer an aggregate
+    /// without calling the functions.
     fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
         let [input] = inputs else { return internal_err!("a projection has one input") };
         let mut statistics = Statistics::new_unknown(&self.schema);

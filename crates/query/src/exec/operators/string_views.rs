@@ -1,7 +1,7 @@
 //! Copies strings out of large or numerous buffers, so that batches hold only the memory that they need.
 //!
-//! An array of string views refers to the buffers with its longer strings. So does every array that is copied from
-//! it:
+//! An array of string views refers to the buffers with its longer strings. Every array that is copied from it refers to
+//! the same buffers:
 //!
 //! ```text
 //!   build side of a join, one buffer for each of its batches      [b0] [b1] [b2] ... [b468]
@@ -9,9 +9,9 @@
 //!   build side of the next join, 469 such batches           views -> 469 * 469 buffers
 //! ```
 //!
-//! The buffers of a batch would multiply with each join by the number of batches. So would the time to gather, to
-//! concatenate and to count memory. Therefore, if a batch refers to too many buffers or bytes, its strings are copied
-//! into new ones.
+//! With each join, the buffers of a batch would multiply by the number of batches. The time to gather and concatenate
+//! rows and to count memory would grow likewise. Therefore, if a column refers to too many buffers or bytes, its
+//! strings are copied into new buffers.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use datafusion::arrow::datatypes::{BinaryViewType, ByteViewType, DataType, Strin
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::Result;
 
-/// Maximum buffers of an array whose strings are never copied.
+/// An array with at most this many buffers and at most [`BYTES_MAX`] bytes in them is not copied.
 const BUFFERS_MAX: usize = 4;
-/// Maximum bytes in the buffers of an array whose strings are never copied.
+/// Maximum bytes in the buffers of an array that is not copied: see [`BUFFERS_MAX`].
 const BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes in buffers for each byte that the array needs.
 const BUFFER_BYTES_PER_USED_BYTE: usize = 4;
@@ -57,7 +57,7 @@ fn wastes_memory<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> b
     if buffers.len() <= BUFFERS_MAX && bytes <= BYTES_MAX {
         return false;
     }
-    // Counts a string once for each view that refers to it, since each view would get a copy. Rows with equal values
+    // Counts a string once for each view that refers to it, because each view would get a copy. Rows with equal values
     // often share a string, for example one of a dictionary.
     let needed = views.total_buffer_bytes_used();
     match buffers.len() > BUFFERS_MAX {
