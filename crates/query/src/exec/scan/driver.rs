@@ -1,5 +1,5 @@
-//! Loop of a partition of a scan over its morsels: takes a morsel, opens its block, and rules it out if the partition
-//! of the table, statistics or indexes allow that.
+//! Loop of one scan partition over its morsels: takes a morsel, opens its block, and rules it out if the partitions of
+//! the table, statistics or indexes exclude all its rows.
 //!
 //! ```text
 //!   WorkQueue ──> Morsels ──> block opened ──> partition, statistics, indexes ──┬─> RuledOut
@@ -35,13 +35,13 @@ impl TimeSlice {
     /// Time slice if other operators wait to run, such as the other side of a join.
     pub const AMONG_OPERATORS: Self = Self(Duration::from_micros(200));
     /// Time slice of a plan that only returns the rows of a scan. The partitions of such a plan do not wait for each
-    /// other. Yielding has a cost: the runtime wakes an idle worker, which could continue this partition. Mostly it
-    /// finds nothing to do, and has only taken a processor from others.
+    /// other. Yielding has a cost: the runtime wakes an idle worker, which could continue this partition. Mostly the
+    /// worker finds nothing to do, and only takes a processor from others.
     pub const SCAN_ONLY: Self = Self(Duration::from_millis(2));
 }
 
-/// Time at which a partition yields next. A partition may read many morsels without a matching row, and so return no
-/// batch for long. Yielding in between lets cancellation and other tasks of the thread proceed.
+/// Time at which a partition yields next. A partition may read many morsels without a matching row, and return no batch
+/// for a long time. Yielding in between lets cancellation and other tasks of the thread proceed.
 pub(super) struct SlicePace {
     slice: TimeSlice,
     began: Instant,
@@ -68,7 +68,7 @@ impl SlicePace {
     }
 }
 
-/// Current conditions of a scan. Dynamic filters tighten while it runs.
+/// Current conditions of a scan. Dynamic filters tighten them while the scan runs.
 pub(super) struct Conditions<'a> {
     source: &'a ScanSource,
     join_keys: Option<Arc<JoinKeys>>,
@@ -156,7 +156,7 @@ pub(super) struct ScanDriver<'a> {
 }
 
 impl<'a> ScanDriver<'a> {
-    /// Starts a partition of a scan. Call when the stream of the partition is first polled: dynamic filters are read.
+    /// Starts a partition of a scan. Call at the first poll of its stream, because the dynamic filters are read here.
     ///
     /// # Errors
     /// If a filter cannot be translated.
@@ -186,7 +186,7 @@ impl<'a> ScanDriver<'a> {
         &self.metrics
     }
 
-    /// Takes the next morsel. Returns `None` if none remains. Publishes the metrics of the morsel before.
+    /// Takes the next morsel. Returns `None` if none remains. Publishes the metrics of the previous morsel.
     ///
     /// # Errors
     /// If a block or an index cannot be read.
@@ -213,7 +213,7 @@ impl<'a> ScanDriver<'a> {
         Ok(Some(ScanStep::Candidate(Candidate { rows, conditions, metrics, remaining_morsels })))
     }
 
-    /// Publishes what was counted since the last call. Call after the last candidate.
+    /// Publishes the metrics counted since the last call. Call after the last candidate.
     pub fn publish(&mut self) {
         if let Some((block, _)) = self.current {
             self.metrics.publish(block);
@@ -255,7 +255,7 @@ impl<'a> ScanDriver<'a> {
     }
 }
 
-/// Opens a block. Returns `None` if the statistics in it rule out that a row passes all of `predicates`.
+/// Opens a block. Returns `None` if its statistics show that no row passes all of `predicates`.
 ///
 /// # Errors
 /// If the block cannot be read.
@@ -270,7 +270,7 @@ pub fn open_block_that_may_match(
     Ok(may_match.then_some(block))
 }
 
-/// Converts an error of a block, with the location in its file.
+/// Converts an error of a block to an error of DataFusion, with the location in the block's file.
 pub fn block_error(block: &OpenBlock, error: BlockError) -> DataFusionError {
     match error {
         BlockError::Predicate(error) => DataFusionError::from(error),

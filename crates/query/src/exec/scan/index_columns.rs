@@ -5,9 +5,9 @@
 //! CREATE INDEX j ON t (a) WHERE b IS NULL    a = 'x' AND b IS NULL    gets      AND "taut index j.1" = 'x'
 //! ```
 //!
-//! An index column without a predicate equals its expression in every row, so it replaces the expression. One with a
-//! predicate equals it in the rows for which the predicate is true. If the conditions of the query imply the predicate,
-//! each of them also holds with the column in place of the expression.
+//! The column of an index without a predicate equals the expression in every row, so it replaces the expression. The
+//! column of a partial index equals the expression only in rows for which the index predicate is true. If the
+//! conditions of the query imply this predicate, each condition is also true with the column instead of the expression.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ use crate::constraints::{PlannedIndexColumn, plan_index_columns};
 pub struct IndexedConditions {
     /// The conditions of the query, with index columns in place of their expressions.
     pub conditions: Vec<Expr>,
-    /// Conditions that the others imply.
+    /// Additional conditions, which the conditions of the query imply.
     pub implied: Vec<Expr>,
 }
 
 impl IndexedConditions {
-    /// Rewrites the conditions of a query on a table. Columns in them have no qualifiers.
+    /// Rewrites the conditions of a query on a table. Columns in `filters` have no qualifiers.
     ///
     /// # Errors
     /// If an expression of an index can no longer be planned.
@@ -45,13 +45,13 @@ impl IndexedConditions {
         let planned = plan_index_columns(table);
         let planned = planned.map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?;
         let schema = DFSchema::try_from(table.schema.arrow())?;
-        // A constant is no reason to search an index.
+        // An index on a constant selects no rows.
         let usable = |column: &&PlannedIndexColumn| {
             let stored = table.schema.column(column.column).logical_type.arrow();
             !column.value.column_refs().is_empty() && column.value.get_type(&schema).is_ok_and(|found| found == stored)
         };
-        // A condition on a column of the table may also find an index, a sort order or partitions by that column, so it
-        // is not replaced.
+        // A condition on a table column stays, because it may also use another index, a sort order or partitions by
+        // that column.
         let is_added =
             |column: &&PlannedIndexColumn| !column.predicate.is_empty() || matches!(column.value, Expr::Column(_));
         let (partial, full): (Vec<_>, Vec<_>) = planned.iter().filter(usable).partition(is_added);
@@ -72,8 +72,8 @@ impl IndexedConditions {
     }
 }
 
-/// A condition with an index column in place of its expression. `None` if the condition does not have the expression,
-/// or may not be evaluated twice.
+/// Returns a condition with an index column instead of its expression. `None` if the condition does not contain the
+/// expression, or is volatile.
 fn replaced(condition: &Expr, column: &PlannedIndexColumn, table: &Table) -> Result<Option<Expr>> {
     if condition.is_volatile() {
         return Ok(None);
@@ -86,8 +86,8 @@ fn replaced(condition: &Expr, column: &PlannedIndexColumn, table: &Table) -> Res
     Ok(replaced.transformed.then_some(replaced.data))
 }
 
-/// Whether rows for which all `conditions` are true are among those for which all of `conclusions` are. May return
-/// false although it is so.
+/// Whether `conditions` imply `conclusions`: each row for which all conditions are true makes all conclusions true.
+/// Returns false for an implication that it cannot prove.
 pub fn implies_all(conditions: &[Expr], conclusions: &[Expr], table: &Table) -> bool {
     let Ok(schema) = DFSchema::try_from(table.schema.arrow()) else { return false };
     let physical = |expression: &Expr| -> Option<Arc<dyn PhysicalExpr>> {

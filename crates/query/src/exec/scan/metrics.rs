@@ -24,7 +24,7 @@ pub struct ScanMetrics {
     pub blocks_skipped_by_statistics: Count,
     /// Blocks in partitions of the table that are ruled out.
     pub blocks_skipped_by_partition: Count,
-    /// Rows of pages, if the table has any.
+    /// Rows of delta pages. `None` if the table has no delta pages.
     delta_rows: Option<Count>,
     report: ScanReport,
     published: ScanReport,
@@ -91,7 +91,7 @@ impl ScanMetrics {
         &mut self.report
     }
 
-    /// Counts a page of the table.
+    /// Counts the rows of a delta page.
     pub fn count_page(&self, page: &DeltaPage) {
         if let Some(rows) = &self.delta_rows {
             rows.add(page.rows());
@@ -105,7 +105,7 @@ impl ScanMetrics {
         }
     }
 
-    /// Adds to the metrics what was counted since the last call, for a segment of a block.
+    /// Adds the counts since the last call to the metrics. `block` is the ordinal of the block that was read.
     pub fn publish(&mut self, block: usize) {
         let paths = std::mem::take(&mut self.report.paths);
         if !paths.is_empty() {

@@ -8,7 +8,7 @@
 //!                                        │                   if indexes rule out most of them
 //!                                        │ filter, project
 //!                                        ├─> taut_block::Block   chooses the access path and reports it
-//!                                        └─> PageReader          rows in no block: the same predicate on Arrow
+//!                                        └─> PageReader          delta pages: the same predicate on Arrow arrays
 //! ```
 
 mod aggregate;

@@ -1,4 +1,4 @@
-//! Remaining work of a scan: segments of blocks, and pages of rows that are in no block yet.
+//! Remaining work of a scan: segments of blocks, and delta pages.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -30,9 +30,9 @@ pub(super) struct SegmentAddress {
     pub segment: usize,
 }
 
-/// Remaining morsels, in order. Partitions of a scan that share a queue take from it until it is empty, so that none is
-/// idle while another has much work. A partition takes several segments only to check their indexes together. The
-/// segments that remain after the check are little work, because few of their rows match.
+/// Remaining morsels, in order. Partitions of a scan that share a queue take morsels until it is empty, so none is idle
+/// while another has much work. A partition takes several segments only to check their indexes together. The segments
+/// that pass the check are little work, because few of their rows match.
 #[derive(Debug)]
 pub struct WorkQueue {
     morsels: Vec<Morsel>,
@@ -40,7 +40,7 @@ pub struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// Queue of the segments of some of a table's blocks.
+    /// Creates a queue of the segments of the blocks at these ordinals.
     pub fn new(table: &Table, blocks: Range<usize>) -> Self {
         Self::from_morsels(segments(table, blocks).collect())
     }
@@ -70,7 +70,7 @@ impl WorkQueue {
         Self { morsels, next: AtomicUsize::new(0) }
     }
 
-    /// All morsels of the queue, also those that are taken.
+    /// Returns all morsels of the queue, taken ones included.
     pub(super) fn into_morsels(self) -> Vec<Morsel> {
         self.morsels
     }
@@ -135,9 +135,9 @@ impl Morsels {
         self.queue.remaining() + self.remaining.len()
     }
 
-    /// Whether the indexes of a block rule out the segment that was taken last: no row of it passes `predicates`. The
-    /// same search covers the following segments, which this partition takes from the queue. The next calls of
-    /// [`Morsels::next`] return those of them that are not ruled out.
+    /// Whether the indexes of a block rule out the segment that was taken last: none of its rows passes `predicates`.
+    /// The same search covers the following segments, which this partition takes from the queue. The next calls of
+    /// [`Morsels::next`] return the following segments that are not ruled out.
     ///
     /// # Errors
     /// If an index cannot be read.
@@ -192,8 +192,8 @@ fn pages(table: &Table) -> impl Iterator<Item = Morsel> {
     (0..table.delta.pages().len()).map(Morsel::Page)
 }
 
-/// Rows of a morsel, deleted rows included. For a segment the rows of its block are divided evenly, because they are
-/// counted before the block is opened.
+/// Estimated rows of a morsel, deleted rows included. Divides the rows of a block evenly among its segments, because
+/// the block is not open yet.
 fn morsel_rows(table: &Table, morsel: Morsel) -> u64 {
     match morsel {
         Morsel::Segment(SegmentAddress { block, segment }) => {

@@ -1,9 +1,9 @@
-//! Output batches of a scan: rows of several segments are combined if a segment has few.
+//! Output batches of a scan. Rows of several segments share a batch if each segment has few.
 //!
-//! Passing on a batch, often to another thread and then to another library, costs more than decoding some thousand
+//! Passing a batch on, often to another thread and then to another library, costs more than decoding some thousand
 //! numbers. If all columns are numbers in column groups of one column, the rows of a segment are decoded into the
-//! current batch, behind those of earlier segments, until it has the maximum number of rows. Other rows are copied
-//! together as long as that is cheaper than separate batches.
+//! current batch, after the rows of earlier segments, until the batch is full. Otherwise small batches are copied into
+//! one batch, as long as that is cheaper than separate batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use datafusion::common::Result;
 use taut_block::{ArrayBuilder, SEGMENT_ROWS};
 use taut_types::LogicalType;
 
-/// Maximum rows of an output batch that is copied together from smaller batches.
+/// Maximum rows of an output batch that is copied from smaller batches.
 const COPIED_ROWS: usize = 8192;
 
 /// Output batches, in order.
 pub(super) struct OutputBatches {
     schema: SchemaRef,
-    /// Types of the columns if rows can be appended.
+    /// Types of the columns. `None` if rows cannot be appended.
     types: Option<Vec<LogicalType>>,
     arrays: Vec<ArrayBuilder>,
     /// Rows in `arrays`.
@@ -31,7 +31,7 @@ pub(super) struct OutputBatches {
     /// Current maximum capacity in rows. The first batches are small, so that the consumer gets them early.
     rows_max: usize,
     batch_rows: usize,
-    /// Copies small batches together. `None` without columns, where rows are only counted.
+    /// Copies small batches into larger ones. `None` if there are no columns: rows are then only counted.
     coalescer: Option<BatchCoalescer>,
     /// Maximum rows of a pushed batch that is copied. A larger one is an output batch itself.
     copied_max: usize,
@@ -75,12 +75,12 @@ impl OutputBatches {
         read: impl FnOnce(&mut [ArrayBuilder]) -> Result<bool>,
     ) -> Result<bool> {
         if self.rows + rows > self.capacity {
-            // Growing arrays would copy them.
+            // Growing the arrays would copy their rows.
             self.finish_arrays()?;
         }
         let Some(types) = &self.types else { return Ok(false) };
         if rows > self.capacity {
-            // Capacities have few sizes, so that memory freed with a result fits the next one.
+            // Capacities are powers of two, so that memory freed with one result fits the next result.
             let capacity = rows.saturating_add(remaining_estimate).checked_next_power_of_two().unwrap_or(usize::MAX);
             self.capacity = rows.max(capacity.min(self.rows_max));
             self.arrays = types.iter().filter_map(|logical| ArrayBuilder::new(*logical, self.capacity)).collect();

@@ -117,7 +117,7 @@ impl<'a> PageReader<'a> {
         Ok(if passing.len() == rows { selection.clone() } else { Selection::Positions(passing) })
     }
 
-    /// Copies columns from the page that are not open yet.
+    /// Copies the columns that are not open yet from the page.
     fn open_columns(&mut self, columns: impl Iterator<Item = ColumnIndex>) {
         let mut missing: Vec<usize> = columns.map(ColumnIndex::index).collect();
         missing.sort_unstable();
@@ -129,7 +129,7 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    /// An open column.
+    /// Returns a column, copied from the page if it is not open.
     fn column(&self, column: ColumnIndex) -> ArrayRef {
         match self.columns.get(&column.index()) {
             Some(array) => Arc::clone(array),

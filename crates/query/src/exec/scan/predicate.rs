@@ -6,13 +6,14 @@
 //! disjunction, the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists
 //! become an additional column predicate for indexes, zone maps and partitions.
 //!
-//! The dynamic filter of a join is a hint: the join checks the rows again. If the keys of the join are integers, scans
-//! check a bitmap of them instead of the join's hash table. The engine's filter compares floating point bit by bit, but
-//! in SQL the two zeros are one number. Therefore only those parts of a hint on floating point are used that become
-//! column predicates. The filter of a sort needs no such exception: the sort itself also compares bit by bit.
+//! The dynamic filter of a join need not be exact, because the join checks the rows again. If the keys of the join are
+//! integers, scans check a bitmap of them instead of the join's hash table. DataFusion's filter compares floating point
+//! bit by bit, but in SQL the two zeros are one number. Therefore, of a join's filter on floating point, scans use only
+//! the parts that become column predicates. The filter of a sort needs no such exception: the sort itself also compares
+//! bit by bit.
 //!
-//! A sort with nulls first pushes down `c IS NULL OR ...`. It becomes a row predicate, with a column predicate that
-//! replaces it in rows where `c` is not null.
+//! A sort with nulls first pushes down `c IS NULL OR ...`. This becomes a row predicate, with a column predicate for
+//! rows in which `c` is not null.
 
 mod implied;
 
@@ -43,7 +44,7 @@ pub(super) use self::implied::implies;
 use self::implied::{implied_predicates, intersection, non_null_predicate};
 use crate::exec::operators::{BuildKeys, JoinKeys, KeySet};
 
-/// Translates expressions over the columns of a table to the predicate that holds if all of them are true.
+/// Translates expressions over the columns of a table to one predicate, which is true if all of them are true.
 ///
 /// Dynamic filters are translated in their current state. Those of hash joins become bitmaps of their keys, if there
 /// are any.
@@ -229,7 +230,7 @@ pub fn add_predicate(predicates: &mut Vec<ColumnPredicate>, predicate: ColumnPre
     predicates.push(predicate);
 }
 
-/// Column predicate that is equivalent to an expression, if there is one.
+/// Returns the column predicate that is equivalent to an expression, or `None` if there is none.
 fn column_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<ColumnPredicate> {
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
         if let (Some(compared), Some(literal)) = (compared_column(binary.left(), schema), literal_of(binary.right())) {
@@ -296,8 +297,7 @@ fn never_true(column: ColumnIndex, logical_type: LogicalType) -> ColumnPredicate
     ColumnPredicate::one_of(column, logical_type, [])
 }
 
-/// Converts a literal to a comparison datum of a type. The inner `None` is null. The outer `None` is a literal of
-/// another type.
+/// Converts a literal to a datum of a type. Returns `Some(None)` for null, and `None` for a literal of another type.
 pub fn literal_datum(value: &ScalarValue, logical_type: LogicalType) -> Option<Option<Datum>> {
     if let ScalarValue::Dictionary(_, inner) = value {
         return literal_datum(inner, logical_type);
@@ -476,8 +476,8 @@ impl RowPredicate for ExpressionPredicate {
     }
 }
 
-/// Rewrites an expression over the columns of a table to one over a batch of only the columns that it uses. Returns it
-/// with the indexes of these columns and their schema.
+/// Rewrites an expression over the columns of a table for a batch that has only the columns it uses. Returns the
+/// expression, the indexes of these columns and their schema.
 pub fn narrow_to_used_columns(
     expression: &Arc<dyn PhysicalExpr>,
     arrow: &SchemaRef,

@@ -27,13 +27,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// Output of a scan.
+    /// Returns the output columns of a scan.
     pub fn for_scan(source: &ScanSource) -> Self {
         Self::new(&source.columns, source.table().stored().schema.len(), Arc::clone(&source.output))
     }
 
-    /// Output columns by index in a table with `table_columns` columns. The index after the last column stands for row
-    /// ids.
+    /// Creates the output from column indexes in a table with `table_columns` columns. The index after the last column
+    /// stands for row ids.
     pub fn new(indexes: &[usize], table_columns: usize, schema: SchemaRef) -> Self {
         let is_row_id: Vec<bool> = indexes.iter().map(|index| *index == table_columns).collect();
         let stored = indexes.iter().zip(&is_row_id).filter(|(_, is_id)| !**is_id);

@@ -1,4 +1,4 @@
-//! Sizes of the scans of a plan.
+//! Row counts and batch sizes of the scans of a plan.
 
 use std::sync::Arc;
 

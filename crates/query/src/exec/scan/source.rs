@@ -121,7 +121,7 @@ impl ScanSource {
         matches!(self.distribution, Distribution::Shared) && self.limit.is_none() && self.ordering.is_none()
     }
 
-    /// Whether several partitions share the work of the scan, so that they return rows in any order.
+    /// Whether several partitions share the work of the scan, and return rows in any order.
     pub fn is_shared(&self) -> bool {
         matches!(self.distribution, Distribution::Shared) && self.partitions > 1
     }
@@ -133,7 +133,7 @@ impl ScanSource {
         segments + table.delta.pages().len() <= 1
     }
 
-    /// Returns the same scan of only the table's pages.
+    /// Returns the same scan, restricted to delta pages.
     pub(super) fn pages_only(&self) -> Self {
         Self { distribution: Distribution::Pages, ..self.clone() }
     }

@@ -57,7 +57,7 @@ impl TautTable {
         Self { store, stored, rows, visible, visible_arrow, keys, obeys_keys: true, is_attached: false, defaults }
     }
 
-    /// Creates a provider with all columns of the table, those that belong to indexes included.
+    /// Creates a provider with all columns of the table, index columns included.
     pub fn whole(store: Arc<Store>, stored: Arc<Table>) -> Self {
         let (visible, arrow) = ((0..stored.schema.len()).collect(), stored.schema.arrow());
         Self::with_visible(store, stored, visible, arrow)
@@ -71,7 +71,8 @@ impl TautTable {
         Self::with_visible(store, stored, visible, Arc::new(ArrowSchema::new(fields)))
     }
 
-    /// The same table without keys. Used to check whether the rows obey the keys, and for snapshots whose rows may not.
+    /// Returns the same table without keys. Used to check whether the rows obey the keys, and for snapshots whose rows
+    /// may not.
     pub fn without_keys(self) -> Self {
         Self { keys: OnceLock::from(None), obeys_keys: false, ..self }
     }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Expressions share common subexpressions. Only plain arithmetic on integers, decimals, days and microseconds is
-//! compiled. Other expressions are left to the engine, as are the rows of segments whose bounds do not prove enough.
+//! compiled. DataFusion evaluates other expressions, and all expressions on segments whose bounds do not exclude an
+//! overflow.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ enum NodeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     kind: NodeKind,
-    /// Results in this range equal those of the engine. Beyond it, a result overflows 64 bits or the engine's type.
+    /// Results in this range equal those of DataFusion. Beyond it, a result overflows 64 bits or DataFusion's type.
     limit: Bounds,
 }
 
@@ -61,7 +62,7 @@ pub enum Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    /// Value in a row.
+    /// Returns the value of a row.
     #[inline]
     pub fn value(&self, row: usize) -> i64 {
         match self {
@@ -71,7 +72,7 @@ impl Numbers<'_> {
         }
     }
 
-    /// The values as a slice. `None` for a constant.
+    /// Returns the values as a slice. `None` for a constant.
     pub fn slice(&self) -> Option<&[i64]> {
         match self {
             Self::Constant(_) => None,
@@ -83,7 +84,7 @@ impl Numbers<'_> {
 
 const I64: Bounds = (i64::MIN as i128, i64::MAX as i128);
 
-/// Range of a type, limited to 64 bits. `None` for types that do not count as numbers here.
+/// Returns the range of a type, limited to 64 bits. `None` for types that are not compiled.
 pub fn type_range(data_type: &DataType) -> Option<Bounds> {
     Some(match data_type {
         DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),
@@ -130,7 +131,7 @@ impl Arithmetic {
         let (left, right) = match operation {
             Operation::Multiply if scales.0 + scales.1 == scales.2 => (left, right),
             Operation::Multiply => return None,
-            // The engine converts both to the greater scale.
+            // DataFusion converts both operands to the greater scale.
             _ => (self.scale_up(left, scales.2 - scales.0)?, self.scale_up(right, scales.2 - scales.1)?),
         };
         Some(self.add_node(NodeKind::Combined(operation, left, right), limit))
@@ -149,7 +150,7 @@ impl Arithmetic {
             DataType::Decimal128(precision, scale) if is_integer(&from) || matches!(from, DataType::Decimal128(..)) => {
                 let node = self.compile_node(inner, schema)?;
                 let node = self.scale_up(node, scale - scale_of(&from)?)?;
-                // Numbers with more digits are left to the engine, which reports the error.
+                // If numbers may have more digits, DataFusion evaluates the expression and reports the error.
                 let greatest = 10_i128.checked_pow(u32::from(*precision))? - 1;
                 Some(self.with_limit(node, (-greatest, greatest)))
             }
@@ -167,7 +168,7 @@ impl Arithmetic {
         Some(self.add_node(NodeKind::Combined(Operation::Multiply, node, factor), I64))
     }
 
-    /// Narrows the range in which the results of a subexpression equal those of the engine.
+    /// Narrows the range in which the results of a subexpression equal those of DataFusion.
     fn with_limit(&mut self, node: NodeIndex, (low, high): Bounds) -> NodeIndex {
         let Node { kind, limit } = self.nodes[node];
         self.add_node(kind, (limit.0.max(low), limit.1.min(high)))
@@ -204,8 +205,8 @@ impl Arithmetic {
         }
     }
 
-    /// Bounds of each subexpression, given the bounds of the columns. `None` for subexpressions that may not be
-    /// computed in 64 bits.
+    /// Returns the bounds of each subexpression, from the bounds of [`Arithmetic::columns`]. `None` for subexpressions
+    /// that may overflow 64 bits.
     pub fn bounds(&self, columns: &[Option<Bounds>]) -> Vec<Option<Bounds>> {
         let mut bounds: Vec<Option<Bounds>> = Vec::with_capacity(self.nodes.len());
         for Node { kind, limit } in &self.nodes {
@@ -237,7 +238,7 @@ impl Arithmetic {
         values
     }
 
-    /// Subexpressions that must be computed for these outputs, as flags.
+    /// Returns a flag for each subexpression: whether it must be computed for these outputs.
     pub fn needed_nodes(&self, outputs: impl Iterator<Item = NodeIndex>) -> Vec<bool> {
         let mut is_needed = vec![false; self.nodes.len()];
         outputs.for_each(|node| is_needed[node] = true);
@@ -263,7 +264,7 @@ fn combined_bounds(operation: Operation, left: Bounds, right: Bounds) -> Bounds 
     }
 }
 
-/// Computes an operation. Bounds come from statistics, which corruption may have made wrong. Numbers then wrap.
+/// Computes an operation. Wraps on overflow, which happens only if bounds are wrong because statistics are corrupt.
 fn combine<'a>(operation: Operation, left: &Numbers<'_>, right: &Numbers<'_>) -> Numbers<'a> {
     match operation {
         Operation::Add => zip(left, right, i64::wrapping_add),

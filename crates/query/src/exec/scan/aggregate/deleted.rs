@@ -1,4 +1,4 @@
-//! Deleted rows of a segment, which are aggregated with the others and then subtracted.
+//! Deleted rows of a segment, which are aggregated with the other rows and then subtracted.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub struct DeletedRows<'a> {
 }
 
 impl<'a> DeletedRows<'a> {
-    /// Starts with no row added. `indexes` are the ordinals of the deleted rows in the selection, ascending.
+    /// Creates a collection without rows. `indexes` are the ordinals of the deleted rows in the selection, ascending.
     pub fn new(indexes: &'a [u32]) -> Self {
         Self { remaining: indexes, groups: Vec::with_capacity(indexes.len()), arguments: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! The operator of partial aggregation inside the scan, as plans show it.
+//! `TautAggregateExec`, the operator of partial aggregation inside a scan.
 
 use std::fmt::{self, Formatter};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ use super::keys::SHARED_INDEXES_MAX;
 use super::plan::{AggregatePlan, ReplaceableAggregate, find_replaceable, groups_estimate};
 use super::stream::{self, PartitionWork};
 
-/// Maximum estimated groups. With more, the engine aggregates.
+/// Maximum estimated groups. With more, DataFusion aggregates.
 const GROUPS_MAX: f64 = (SHARED_INDEXES_MAX / 8) as f64;
 /// Number of groups up to which the scan aggregates, however few rows a group has.
 const GROUPS_ALWAYS: f64 = 4096.0;
@@ -30,7 +30,7 @@ pub struct TautAggregateExec {
     /// The replaced aggregation.
     replaced: Arc<AggregateExec>,
     plan: Arc<AggregatePlan>,
-    /// The scan, as a description of what to read. It is never opened.
+    /// The scan, as a description of what to read. It is never executed.
     scan: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     /// Remaining segments, shared by all partitions.
@@ -41,11 +41,11 @@ pub struct TautAggregateExec {
 }
 
 impl TautAggregateExec {
-    /// Builds the replacement for the root of a plan, if this operator can replace it. If the root is a partial and
-    /// final aggregation in one, the replacement has a final aggregation above this operator.
+    /// Returns the replacement for the root of a plan, or `None` if this operator cannot replace it. If the root
+    /// computes the final aggregation too, the replacement has a final aggregation above this operator.
     ///
     /// # Errors
-    /// If the engine cannot build the final aggregation.
+    /// If DataFusion cannot build the final aggregation.
     pub fn try_replace(root: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(aggregate) = root.downcast_ref::<AggregateExec>() else { return Ok(None) };
         let Some(ReplaceableAggregate { plan, scan }) = find_replaceable(aggregate) else { return Ok(None) };
@@ -92,7 +92,8 @@ impl TautAggregateExec {
         Self { replaced, plan, scan, properties, queue: OnceLock::new(), page_aggregate: OnceLock::new(), metrics }
     }
 
-    /// Returns the engine's aggregation of the rows in delta pages, which all partitions share. Such rows are few.
+    /// Returns DataFusion's aggregation of the rows in delta pages, which all partitions share. Returns `None` if there
+    /// are no delta pages.
     fn page_aggregate(&self, source: &ScanSource) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if source.table().stored().delta.has_no_pages() {
             return Ok(None);
@@ -100,7 +101,8 @@ impl TautAggregateExec {
         if let Some(known) = self.page_aggregate.get() {
             return Ok(Some(Arc::clone(known)));
         }
-        // The scan below may have received more conditions since this operator was built. `source` has all of them.
+        // Other rules may have added conditions to the scan since this operator was built. Only `source` has all of
+        // them.
         let scan = DataSourceExec::from_data_source(source.pages_only());
         let replaced = Arc::clone(&self.replaced) as Arc<dyn ExecutionPlan>;
         let page_aggregate = replaced.transform_up(|node| {

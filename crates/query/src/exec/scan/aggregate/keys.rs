@@ -6,11 +6,10 @@
 //!                                  array of the segment: index -> group of the partition, or none yet
 //! ```
 //!
-//! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small number, called
-//! index here. An array maps each index to a group. When an index first occurs, the values of its group are looked up
-//! in the hash table of the partition. This happens once per segment and group. If all keys are numbers that are in
-//! small ranges in all segments, the segments share one array, and it happens once per group. In other segments each
-//! row is looked up.
+//! If each key column of a segment has codes or numbers in a small range, the keys of a row form a small number: the
+//! index of the row. An array maps each index to a group. When an index first occurs, its key values are looked up in
+//! the hash table of the partition, once per segment and group. If all keys are numbers in small ranges in all
+//! segments, the segments share one array, and each group is looked up once. In other segments each row is looked up.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -33,7 +32,7 @@ const NO_GROUP: u32 = u32::MAX;
 /// Minimum average rows of a run. Shorter runs are read as rows.
 const RUN_ROWS_MIN: usize = 8;
 
-/// An error of storage or of the engine.
+/// An error of storage or of DataFusion.
 pub enum AggregateError {
     Block(BlockError),
     Engine(datafusion::common::DataFusionError),
@@ -61,7 +60,7 @@ pub enum KeyMapping {
 }
 
 impl KeyMapping {
-    /// Conversion of a column whose numbers have these bounds.
+    /// Returns the conversion of a column whose numbers have these bounds. `None` if their distance overflows.
     pub fn from_bounds((low, high): (i128, i128)) -> Option<Self> {
         let count = usize::try_from(high.checked_sub(low)?).ok()?.checked_add(2)?;
         Some(Self::Distance { low: i64::try_from(low).ok()?, count })
@@ -80,7 +79,7 @@ impl KeyMapping {
 pub enum SegmentKeys {
     /// There are no keys, and one group.
     None,
-    /// By an index into the array of the segment, or into the one that segments share.
+    /// By an index into the array of the segment, or into the array that segments share.
     Indexed { mappings: Vec<KeyMapping>, uses_shared_array: bool },
     /// By their values.
     Hashed,
@@ -119,8 +118,8 @@ pub struct PartitionGroups {
 }
 
 impl PartitionGroups {
-    /// Starts without groups. `shared_mappings` are the conversions of the keys that segments share, if there are any.
-    /// Rows of a segment whose numbers are outside of these ranges are looked up by hash.
+    /// Creates a map without groups. `shared_mappings` are the conversions of the keys that segments share, if there
+    /// are any. If a segment has numbers outside of these ranges, all its rows are looked up by hash.
     pub fn new(columns: Vec<ColumnIndex>, schema: SchemaRef, shared_mappings: Option<Vec<KeyMapping>>) -> Result<Self> {
         let values = new_group_values(schema, &GroupOrdering::None)?;
         let (segment_groups, shared_groups) = (Vec::new(), Vec::new());
@@ -146,14 +145,14 @@ impl PartitionGroups {
         self.values.size() + (self.segment_groups.capacity() + self.shared_groups.capacity()) * size_of::<u32>()
     }
 
-    /// Returns the values of all groups, and starts again without groups.
+    /// Returns the key values of all groups, one array per key, and removes the groups.
     pub fn emit_all(&mut self) -> Result<Vec<ArrayRef>> {
         if self.columns.is_empty() {
             return Ok(Vec::new());
         }
         let arrays = self.values.emit(EmitTo::All)?;
-        // With several columns, the hashes of emitted groups are still stored and would lead to groups that no longer
-        // exist.
+        // With several columns, `values` still stores the hashes of the emitted groups, which would lead to groups that
+        // no longer exist.
         self.values.clear_shrink(0);
         self.clear_shared_groups();
         Ok(arrays)

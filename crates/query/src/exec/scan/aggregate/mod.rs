@@ -5,16 +5,16 @@
 //!   TautAggregate                             the same groups and partial states as AggregateExec(Partial)
 //!     │ takes segments from the WorkQueue, as a scan does
 //!     │ keys      row -> group                codes of dictionaries and runs, distances of numbers, or hashed values
-//!     │ segment   arguments of each batch     `arithmetic` in 64 bits, codes of text, or the engine's
+//!     │ segment   arguments of each batch     `arithmetic` in 64 bits, codes of text, or DataFusion's
 //!     │                                       expressions on arrays
-//!     │ states    groups and arguments        `sums`, or the engine's own accumulators
+//!     │ states    groups and arguments        `sums`, or DataFusion's own accumulators
 //!     DataSourceExec(ScanSource)              columns and conditions of the scan; never opened itself
 //! ```
 //!
-//! Rows that are in no block go through the replaced operator. Its states are returned after the states of the blocks.
+//! The replaced operator aggregates the rows in delta pages. Its states are returned after the states of the blocks.
 //!
-//! This operator is not used if there are about as many groups as rows. The engine handles these better, because it can
-//! stop partial aggregation.
+//! If there are about as many groups as rows, this operator is not used. DataFusion is then faster, because it can stop
+//! partial aggregation.
 
 mod arithmetic;
 mod deleted;

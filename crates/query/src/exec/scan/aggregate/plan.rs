@@ -25,7 +25,7 @@ use crate::exec::scan::TautTable;
 pub struct AggregatePlan {
     /// Columns of the table that rows are grouped by.
     pub keys: Vec<ColumnIndex>,
-    /// Schema of the grouping keys, as the engine groups them.
+    /// Schema of the grouping keys in DataFusion's partial aggregation.
     pub key_schema: SchemaRef,
     /// Distinct arguments and `FILTER` conditions of the functions.
     pub inputs: Vec<Input>,
@@ -39,7 +39,7 @@ pub struct AggregatePlan {
 
 impl AggregatePlan {
     /// Whether rows that were added to a group can be subtracted from it. True for sums, averages and counts; false for
-    /// minima, maxima and functions that the engine computes.
+    /// minima, maxima and functions that DataFusion computes.
     pub fn can_subtract(&self) -> bool {
         let is_extreme = |function: &Function| matches!(function, Function::Extreme { .. });
         self.functions.iter().all(|function| !is_extreme(function) && function.engine_function().is_none())
@@ -84,14 +84,14 @@ pub enum Function {
         is_greatest: bool,
         data_type: DataType,
     },
-    /// Minimum or maximum of a column of text or bytes. The engine computes it from all values, or from the extremes of
+    /// Minimum or maximum of a column of text or bytes. DataFusion computes it from all values, or from the extremes of
     /// each segment that has codes.
     ExtremeText {
         input: usize,
         is_greatest: bool,
         function: Arc<AggregateFunctionExpr>,
     },
-    /// Any other function, which the engine computes.
+    /// Any other function, which DataFusion computes.
     Engine {
         function: Arc<AggregateFunctionExpr>,
         inputs: Vec<usize>,
@@ -100,7 +100,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// The engine's function, if the engine computes its states.
+    /// DataFusion's function, if DataFusion computes its states.
     pub fn engine_function(&self) -> Option<&Arc<AggregateFunctionExpr>> {
         match self {
             Self::Engine { function, .. } | Self::ExtremeText { function, .. } => Some(function),
@@ -120,7 +120,8 @@ pub struct ReplaceableAggregate {
     pub scan: Arc<dyn ExecutionPlan>,
 }
 
-/// Finds the aggregation at the root of a plan if there are only projections between it and a scan.
+/// Plans an aggregation inside a scan. Returns `None` if there are other operators than projections between them, or if
+/// the scan cannot compute the aggregation.
 pub fn find_replaceable(aggregate: &AggregateExec) -> Option<ReplaceableAggregate> {
     let is_plain =
         matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned)
@@ -311,7 +312,7 @@ fn is_decimal(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Decimal128(..))
 }
 
-/// Schema of the partial states of an aggregation, for any mode.
+/// Schema of the partial states of an aggregation, whatever its mode.
 fn partial_schema(aggregate: &AggregateExec) -> Result<SchemaRef> {
     if *aggregate.mode() == AggregateMode::Partial {
         return Ok(aggregate.schema());

@@ -34,13 +34,13 @@ pub struct SegmentCounts {
     pub hashed: usize,
     /// Segments in which all arguments were computed in 64 bits or were codes.
     pub narrow: usize,
-    /// Segments in which the engine computed some argument on arrays.
+    /// Segments in which DataFusion computed some argument on arrays.
     pub decoded: usize,
     /// Segments that were aggregated from statistics and runs alone.
     pub summarized: usize,
 }
 
-/// Decisions for one segment.
+/// How the arguments are computed for one segment.
 struct SegmentPlan {
     /// Bounds of each node of the arithmetic. `None` if it may not be computed in 64 bits.
     bounds: Vec<Option<Bounds>>,
@@ -57,8 +57,8 @@ struct SegmentPlan {
 /// If more than one in this many rows of a segment is deleted, the deleted rows are excluded instead of subtracted.
 const DELETED_SHARE: u64 = 16;
 
-/// Whether the deleted rows of a segment are aggregated with the others and then subtracted. This is done if they are
-/// few, since it costs less than reading around them, and if no computation can fail on them.
+/// Whether the deleted rows of a segment are aggregated with the other rows and then subtracted. True if the deleted
+/// rows are few, because excluding them then costs more, and if no computation can fail on them.
 pub fn should_subtract(
     plan: &AggregatePlan,
     reader: &SegmentReader<'_>,
@@ -76,7 +76,7 @@ pub struct Destination<'a> {
     pub deleted: &'a mut States,
 }
 
-/// Aggregates the selected rows of a segment. `deleted` has the ordinals of the deleted ones in the selection.
+/// Aggregates the selected rows of a segment. `deleted` lists the deleted rows, as ordinals in the selection.
 pub fn aggregate(
     plan: &AggregatePlan,
     reader: &mut SegmentReader<'_>,
@@ -228,7 +228,7 @@ fn with_values(
     Ok(consume(&values)?)
 }
 
-/// Computes an argument with the engine's expression.
+/// Computes an argument with DataFusion's expression.
 fn evaluate(
     input: &Input,
     reader: &mut SegmentReader<'_>,

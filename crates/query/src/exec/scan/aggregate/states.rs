@@ -62,16 +62,16 @@ pub struct Summary {
 /// States of one argument, by group.
 #[derive(Debug, Default)]
 struct ArgumentState {
-    /// Whether the scan, and not the engine, counts, sums or compares the argument for some function.
+    /// Whether the scan, and not DataFusion, counts, sums or compares the argument for some function.
     is_computed_by_scan: bool,
     sums: Option<Sums>,
     least: Option<Extremes>,
     greatest: Option<Extremes>,
-    /// Null rows of each group. It is only as long as needed for the groups that had nulls.
+    /// Null rows of each group. Groups beyond the end of the list had no nulls.
     nulls: Vec<i64>,
 }
 
-/// State of a function that the engine computes.
+/// State of a function that DataFusion computes.
 enum EngineState {
     Grouped(Box<dyn GroupsAccumulator>),
     Single(Box<dyn Accumulator>),
@@ -90,7 +90,7 @@ pub struct States {
 }
 
 impl States {
-    /// Starts without groups.
+    /// Creates states without groups.
     pub fn new(plan: Arc<AggregatePlan>) -> Result<Self> {
         let mut inputs: Vec<ArgumentState> = plan.inputs.iter().map(|_| ArgumentState::default()).collect();
         for function in &plan.functions {
@@ -199,8 +199,8 @@ impl States {
     }
 
     /// Subtracts `subtrahend`, the states of deleted rows, from the first `group_count` groups, and resets it. Both
-    /// must be of the same plan, for which [`AggregatePlan::can_subtract`] holds. Returns which groups have rows left,
-    /// or `None` if all have.
+    /// must be of the same plan, for which [`AggregatePlan::can_subtract`] is true. Returns which groups have rows
+    /// left, or `None` if all groups have.
     pub fn subtract(&mut self, subtrahend: &mut Self, group_count: usize) -> Option<BooleanArray> {
         if subtrahend.rows.is_empty() {
             return None;
@@ -215,8 +215,8 @@ impl States {
         (has_rows.true_count() < group_count).then_some(has_rows)
     }
 
-    /// Returns the states of `group_count` groups, and starts again without groups. The arrays have the order of the
-    /// columns that follow the keys in the schema.
+    /// Returns the states of `group_count` groups, and removes the groups. The arrays have the order of the columns
+    /// that follow the keys in the schema.
     pub fn emit_all(&mut self, group_count: usize) -> Result<Vec<ArrayRef>> {
         if self.inputs.iter().any(|input| input.sums.as_ref().is_some_and(Sums::has_overflowed)) {
             return Err(overflow(&DataType::Decimal128(38, 0)).into());
@@ -280,7 +280,7 @@ struct GroupResults {
 }
 
 impl GroupResults {
-    /// Validity of sums, averages and extremes: a group in which all values are null has none.
+    /// Validity of sums, averages and extremes: null for a group in which all values are null.
     fn validity(&self) -> Option<NullBuffer> {
         let nulls = NullBuffer::from_iter(self.counts.iter().map(|count| *count > 0));
         (nulls.null_count() > 0).then_some(nulls)
@@ -435,7 +435,7 @@ fn wide_numbers(array: &ArrayRef) -> Result<Vec<i128>> {
     })
 }
 
-/// Converts numbers to an array of a type. Numbers that do not fit wrap, as the engine's sums do.
+/// Converts numbers to an array of a type. Numbers that do not fit wrap, as DataFusion's sums do.
 fn numbers_array(numbers: &[i128], nulls: Option<NullBuffer>, data_type: &DataType) -> Result<ArrayRef> {
     fn array<T: ArrowPrimitiveType>(
         numbers: &[i128],

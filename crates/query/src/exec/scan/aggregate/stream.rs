@@ -80,12 +80,12 @@ impl GroupTable {
         Ok(Self { plan, keys, states, deleted, reservation, batch_rows: context.session_config().batch_size() })
     }
 
-    /// Reserves memory for the current size. Returns false if the memory pool has no room for it.
+    /// Reserves memory for the current size. Returns false if the memory limit is reached.
     fn try_reserve(&mut self) -> bool {
         self.reservation.try_resize(self.keys.bytes() + self.states.bytes() + self.deleted.bytes()).is_ok()
     }
 
-    /// Returns all groups and states, and starts again without any.
+    /// Returns all groups and states, and removes them.
     fn emit_all(&mut self) -> Result<Vec<RecordBatch>> {
         let groups = self.keys.count();
         if groups == 0 {
@@ -178,7 +178,7 @@ impl<'a> Segment<'a> {
 pub struct PartitionWork {
     /// Remaining segments.
     pub segments: Arc<WorkQueue>,
-    /// The engine's aggregation of the rows in delta pages.
+    /// DataFusion's aggregation of the rows in delta pages.
     pub page_aggregate: Option<Arc<dyn ExecutionPlan>>,
 }
 

@@ -15,7 +15,7 @@ pub enum Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// Group of each row, one entry per row, as the engine's accumulators take it.
+    /// Returns the group of each row, one entry per row, for DataFusion's accumulators.
     pub fn indices(self) -> Vec<usize> {
         match self {
             Self::Runs(runs) => {
@@ -228,7 +228,7 @@ impl Sums {
         self.magnitude_bound = 0;
     }
 
-    /// Returns the sums of `groups` groups, and starts again at zero.
+    /// Returns the sums of `groups` groups, and resets all sums to zero.
     pub fn take_sums(&mut self, groups: usize) -> Vec<i128> {
         self.flush();
         self.resize(groups);
@@ -264,8 +264,8 @@ impl Extremes {
         Self { is_greatest, narrow: Vec::new(), wide: Vec::new() }
     }
 
-    /// Adds numbers, one for each row. Returns false and does nothing if, by their bounds, one of them may equal the
-    /// sentinel for no number.
+    /// Adds numbers between `low` and `high`, one for each row. Returns false and adds nothing if this range includes
+    /// the sentinel for no number.
     pub fn add_narrow(
         &mut self,
         groups: Groups<'_>,

@@ -22,7 +22,7 @@ type ImpliedPredicates = BTreeMap<ColumnIndex, DatumPredicate>;
 /// Maximum values in the union of two lists. Longer unions become ranges.
 const LISTED_MAX: usize = 1024;
 
-/// Column predicates that every row passes for which the expression is true. They are necessary, not sufficient.
+/// Returns column predicates that every row passes for which the expression is true. Other rows may pass them too.
 pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> ImpliedPredicates {
     if let Some(dynamic) = expression.downcast_ref::<DynamicFilterPhysicalExpr>() {
         return dynamic.current().map(|current| implied_predicates(&current, schema)).unwrap_or_default();
@@ -68,8 +68,8 @@ pub(super) fn implied_predicates(expression: &Arc<dyn PhysicalExpr>, schema: &Sc
     }
 }
 
-/// Whether every row passes `conclusion` that passes all `conditions`. May return false although it is so. Only
-/// comparisons of one column with values, and `IS NOT NULL`, are understood.
+/// Whether every row that passes all `conditions` passes `conclusion`. Returns false for an implication that it cannot
+/// prove. It uses only comparisons of one column with values, and `IS NOT NULL`.
 pub fn implies(conditions: &[Arc<dyn PhysicalExpr>], conclusion: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     let Some(wanted) = column_predicate(conclusion, schema) else { return false };
     let implied =
@@ -86,7 +86,8 @@ pub fn implies(conditions: &[Arc<dyn PhysicalExpr>], conclusion: &Arc<dyn Physic
     }
 }
 
-/// Equivalent or implied predicate of a disjunction `c IS NULL OR ...` for rows in which `c` is not null.
+/// Returns the predicate that a disjunction `c IS NULL OR ...` is equivalent to, or implies, in rows where `c` is not
+/// null.
 pub(super) fn non_null_predicate(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<NonNullPredicate> {
     let mut arms = vec![];
     disjuncts(expression, &mut arms);
@@ -154,8 +155,8 @@ fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schem
     implied
 }
 
-/// Intersection of two predicates: values pass it if they pass both. `None` if no predicate expresses it, as for null
-/// checks.
+/// Returns the predicate that values pass if they pass both predicates. `None` if no predicate expresses this, for
+/// example for null checks.
 pub(super) fn intersection(left: &DatumPredicate, right: &DatumPredicate) -> Option<DatumPredicate> {
     Some(match (left, right) {
         (DatumPredicate::Range { low, high }, DatumPredicate::Range { low: other_low, high: other_high }) => {
@@ -193,7 +194,7 @@ pub(super) fn intersection(left: &DatumPredicate, right: &DatumPredicate) -> Opt
     })
 }
 
-/// Predicates of a disjunction: for each column that both sides restrict, the values that pass either. Long lists
+/// Predicates of a disjunction: for each column that both sides restrict, the values that pass either side. Long lists
 /// become ranges.
 fn union_implied(left: ImpliedPredicates, right: ImpliedPredicates) -> ImpliedPredicates {
     let both = left.into_iter().filter_map(|(column, predicate)| Some((column, predicate, right.get(&column)?)));
@@ -262,7 +263,7 @@ fn as_list(predicate: &DatumPredicate) -> Option<DatumPredicate> {
     }
 }
 
-/// Converts a list to the range from its least value to its greatest. Other predicates stay as they are.
+/// Converts a list to the range from its least value to its greatest. Returns other predicates unchanged.
 fn as_range(predicate: &DatumPredicate) -> DatumPredicate {
     match predicate {
         DatumPredicate::OneOf(numbers) => match numbers.first().zip(numbers.last()) {

@@ -1,4 +1,4 @@
-//! Translation of the engine's expressions to predicates of storage.
+//! Translation of DataFusion's expressions to predicates of storage.
 
 use super::*;
 use datafusion::arrow::array::{Float64Array, Int32Array, Int64Array, StringViewArray, StructArray};
@@ -227,7 +227,7 @@ fn structs_of_a_join_imply_a_list_for_each_column() {
     assert_eq!(predicate.column_predicates, [listed(&[5, 1 << 40])]);
 }
 
-/// A hint is the dynamic filter of a join. The join checks the rows again.
+/// The join checks the rows again, so its dynamic filter need not be exact.
 #[test]
 fn hints_on_floating_point_are_column_predicates_alone() {
     let list = || {
@@ -249,7 +249,7 @@ fn hints_on_floating_point_are_column_predicates_alone() {
         .unwrap();
     let hint = translate(DynamicFilterPhysicalExpr::new(vec![], nulls_or_greater));
     assert!(hint.row_predicates[0].non_null_predicate().is_some());
-    // A hint without floating point also becomes a row predicate.
+    // A join filter without floating point also becomes a row predicate.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
     let list = structs_in(vec![col("t"), col("i")], fields, None, false);
     assert_eq!(translate(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list))).row_predicates.len(), 1);
