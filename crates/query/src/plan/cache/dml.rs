@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The value of a parameter that is compared with a column is converted to the type of that column, if that does not
-//! change its meaning. Any other parameter has the type of the value that the statement was planned with, as a literal
-//! would have. The cached expressions are valid for values of this type only.
+//! change its meaning. Any other parameter has the type of the value that the statement was planned with, like a
+//! literal. The cached expressions are valid for values of this type only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use crate::write::coerce::Coercion;
 #[derive(Debug)]
 pub struct CachedDml {
     cache_key: CacheKey,
-    /// Parameters of the statement; `None` for those that only the rows to insert use.
+    /// Parameters of the statement. `None` for a parameter that only the rows to insert use.
     parameters: Vec<Option<Parameter>>,
     /// Lookup of the rows, and the ordinal of their ids in its output. `None` if the statement only inserts.
     lookup: Option<(Lookup, usize)>,
@@ -123,7 +123,7 @@ pub struct PlannedDml<'a> {
     pub insert_parameters: usize,
     /// Whether the mutation deletes rows without inserting any.
     pub is_deletion: bool,
-    /// Expressions of the `RETURNING`.
+    /// Expressions of the `RETURNING` clause.
     pub returning: Option<Returning>,
 }
 
@@ -188,8 +188,8 @@ impl CachedDml {
         Self { cache_key, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
     }
 
-    /// Evaluates the `RETURNING` for written or deleted rows. The first columns of `rows` are those of the table.
-    /// Returns `None` if there is no `RETURNING`.
+    /// Evaluates the `RETURNING` clause for written or deleted rows. The first columns of `rows` are those of the
+    /// table. Returns `None` if there is no `RETURNING` clause.
     ///
     /// # Errors
     /// If an expression cannot be evaluated.
@@ -442,8 +442,8 @@ fn uses_in_comparison(part: &Expr, uses: &mut BTreeMap<usize, Vec<Parameter>>) -
     Ok(())
 }
 
-/// Whether no scalar function has a parameter in its arguments, except functions that are known to accept an array
-/// there. Other functions may need one value for all rows, or may derive their type from it.
+/// Whether parameters occur in arguments of scalar functions only where the function accepts an array of values. Other
+/// functions may need one value for all rows, or may derive their type from it.
 pub(super) fn computes_with_arrays(plan: &LogicalPlan) -> Result<bool> {
     let is_parameter = |part: &Expr| Ok(matches!(part, Expr::Placeholder(_)));
     let mut computes = true;

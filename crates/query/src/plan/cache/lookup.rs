@@ -130,7 +130,7 @@ impl Lookup {
     pub fn record_reads(&self, transaction: &Transaction, snapshot: &Catalog, values: &[ScalarValue]) {
         if transaction.is_serializable() {
             let predicates = snapshot.table_of(self.table).and_then(|table| self.predicates(table, values));
-            // Without predicates, all rows count as read.
+            // Without predicates, the whole table is recorded as read.
             transaction.record_reads_where(self.table, predicates.unwrap_or_default());
         }
     }
@@ -225,8 +225,8 @@ impl Lookup {
         Ok(Some(result.batches))
     }
 
-    /// Delta rows found through a key index in memory, by page. Returns `None` if the conditions are not equalities on
-    /// the columns of such an index.
+    /// Returns the delta rows that a key index in memory finds, by page. Returns `None` if the conditions are not
+    /// equalities on the columns of such an index.
     fn rows_by_key<'a>(&self, table: &'a Table, values: &[ScalarValue]) -> Result<Option<Vec<RowsOfPage<'a>>>> {
         let Some(columns) = self.equality_columns.as_ref().filter(|_| !table.delta.has_no_pages()) else {
             return Ok(None);

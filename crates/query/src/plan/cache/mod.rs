@@ -203,7 +203,7 @@ impl CachedPlan {
         values.iter().zip(&self.parameters).map(|(value, wanted)| convert_exactly(value, wanted)).collect()
     }
 
-    /// Binds the rows of a snapshot and the values of the parameters.
+    /// Returns the plan with the tables of a snapshot and the values of the parameters.
     ///
     /// # Errors
     /// If DataFusion refuses the plan, which is a bug.
@@ -226,7 +226,7 @@ impl CachedPlan {
     }
 
     /// Returns the physical plan for a bound plan that is a single scan, which needs no optimization. It equals the
-    /// planner's own. Returns `None` for other plans.
+    /// plan that the planner would return. Returns `None` for other plans.
     ///
     /// # Errors
     /// If DataFusion refuses the plan, which is a bug.
@@ -356,8 +356,8 @@ fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     Ok(immutable)
 }
 
-/// Whether all tables of a plan are stored tables, and none returns row ids, which are valid in one snapshot only. Must
-/// see the plan before optimization, because the optimizer removes some tables.
+/// Whether all tables of a plan are stored tables, and none returns row ids, which are valid in one snapshot only. Call
+/// before optimization, because the optimizer removes some tables.
 fn reads_only_stored_tables(plan: &LogicalPlan) -> Result<bool> {
     let mut stored = true;
     plan.apply_with_subqueries(|node| {
@@ -366,7 +366,7 @@ fn reads_only_stored_tables(plan: &LogicalPlan) -> Result<bool> {
             stored &=
                 provider.downcast_ref::<TautTable>().is_some_and(|table| !table.has_row_ids() && !table.is_attached);
         }
-        // Rows that are computed once belong to one execution.
+        // Extension nodes share rows that belong to one execution.
         stored &= !matches!(node, LogicalPlan::Extension(_));
         Ok(TreeNodeRecursion::Continue)
     })?;

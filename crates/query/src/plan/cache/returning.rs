@@ -14,7 +14,7 @@ use taut_store::Table;
 use super::dml::{CompiledExpressions, Parameter, TypedPlan, computes_with_arrays, convert_values};
 use super::is_immutable;
 
-/// Compiled expressions of a `RETURNING`.
+/// Compiled expressions of a `RETURNING` clause.
 #[derive(Debug)]
 pub struct Returning {
     parameters: Vec<Option<Parameter>>,
@@ -23,8 +23,8 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// Compiles the query of a `RETURNING`. Returns `None` if it does anything but compute expressions over the rows of
-    /// the table.
+    /// Compiles the query of a `RETURNING` clause. Returns `None` if the query does anything but compute expressions
+    /// over the rows of the table.
     pub fn compile(query: TypedPlan, table: &Table, state: &SessionState) -> Option<Self> {
         let TypedPlan { plan, parameters } = query;
         if !is_immutable(&plan).ok()? || !computes_with_arrays(&plan).ok()? {

@@ -53,14 +53,14 @@ pub(super) struct Chunks<R> {
     source: R,
     dialect: Dialect,
     record_bytes_max: usize,
-    /// Beginning of a record that the last chunk did not end.
+    /// Beginning of a record that is incomplete in the last chunk.
     rest: Vec<u8>,
     next_line: u64,
     /// How lines end. `None` before the end of the first line.
     line_end: Option<LineEnd>,
     is_at_start: bool,
     is_at_end: bool,
-    /// Reservation for long records. `None` if they are outside of the memory limit.
+    /// Reservation for long records. `None` if the memory limit does not apply to them.
     memory: Option<MemoryReservation>,
 }
 
@@ -80,7 +80,7 @@ impl<R: Read> Chunks<R> {
         let mut bytes = std::mem::take(&mut self.rest);
         let memory = self.memory.as_ref().map(MemoryReservation::new_empty);
         while !self.is_at_end {
-            // A record longer than a chunk is searched a second time only after as many bytes have been added.
+            // For a record longer than a chunk, the bytes double before each search for its end.
             let wanted = CHUNK_BYTES.max(bytes.len()).min(self.record_bytes_max + 1 - bytes.len());
             if let Some(memory) = &memory
                 && bytes.len() >= CHUNK_BYTES

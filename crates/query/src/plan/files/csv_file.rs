@@ -65,7 +65,7 @@ impl CsvFile {
         Ok(Self::with_schema(path, dialect, has_header, Arc::new(schema)))
     }
 
-    /// Describes files for reading whose columns are inferred from them. Skips empty files.
+    /// Describes files whose columns are inferred from their contents. Skips empty files.
     ///
     /// # Errors
     /// If a file cannot be read, all are empty, or one has other columns than the first one.
@@ -97,7 +97,7 @@ impl CsvFile {
         &self.all
     }
 
-    /// The same file, of which only some columns are read. Their indexes ascend.
+    /// Returns the same file, restricted to the columns with these indexes, which ascend.
     ///
     /// # Errors
     /// If a column does not exist.
@@ -172,7 +172,7 @@ impl CsvFile {
             }
             let Some(task) = pending.pop_front() else { return Ok(()) };
             for batch in task.join_unwind().await.map_err(joined)?.map_err(external)? {
-                // The receiver is gone if the statement was cancelled or has failed elsewhere.
+                // `send` fails if the statement was cancelled or another part of it has failed.
                 if sender.send(Ok(batch)).await.is_err() {
                     return Ok(());
                 }
@@ -187,7 +187,7 @@ impl PartitionStream for CsvFile {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        /// Maximum number of batches that are read ahead of the encoder.
+        /// Maximum number of batches that are produced ahead of the reader.
         const READ_AHEAD: usize = 4;
         let config = context.session_config();
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);
@@ -226,7 +226,7 @@ fn chunk_error(path: &Path, error: ChunkError) -> QueryError {
     }
 }
 
-/// Error about a record of a file with some columns.
+/// Error about a record of a file. `columns` are the names of the file's columns.
 fn record_error(path: &Path, chunk: &Chunk, columns: &[&str], error: RecordError) -> QueryError {
     let (at, message) = match error {
         RecordError::Fields { at, found } => match columns.get(found) {
@@ -256,7 +256,7 @@ fn line_end_error(path: &Path, line: u64, byte: u8) -> QueryError {
     QueryError::File { path: path.display().to_string(), message, hint: Some(hint), sqlstate: "22P04" }
 }
 
-/// Schema that a file is read into for the columns of a table.
+/// Returns the schema in which the columns of a table are read from a file.
 fn text_schema(schema: &Schema) -> ArrowSchema {
     let fields = schema.columns().iter().map(|column| {
         let arrow = match column.logical_type {
@@ -269,7 +269,7 @@ fn text_schema(schema: &Schema) -> ArrowSchema {
     ArrowSchema::new(fields.collect::<Vec<_>>())
 }
 
-/// The fields of the first record of a file, which are empty if they are null.
+/// Returns the fields of the first record of a file, or no fields if the file is empty. A null becomes empty text.
 fn first_record(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let Some(chunk) = open_chunks(path, dialect, record_bytes_max)?.next() else { return Ok(names) };
@@ -280,7 +280,7 @@ fn first_record(path: &Path, dialect: &Dialect, record_bytes_max: usize) -> Resu
     Ok(names)
 }
 
-/// Columns of a table that the first record of a file names. `None` if it does not name columns.
+/// Returns the columns of a table that the first record of a file names, or `None` if it does not name columns.
 ///
 /// # Errors
 /// If it names all columns in another order: the columns of CSV files match by ordinal.
@@ -306,7 +306,7 @@ fn columns_of_header(path: &Path, dialect: &Dialect, columns: &FileColumns) -> R
     Ok(Some(Schema::new(indexes.iter().map(|index| columns.schema.columns()[*index].clone()).collect())?))
 }
 
-/// Name of a column in the form in which names are compared.
+/// Normalizes the name of a column for comparisons.
 fn comparable(name: &str) -> String {
     name.trim().to_ascii_lowercase()
 }
@@ -317,9 +317,9 @@ fn is_distinct(indexes: &[usize]) -> bool {
     sorted.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// The names of a header. A name that occurs before gets a number, as in DuckDB: `a, a_1`.
+/// Makes the names of a header distinct. A repeated name gets a number, as in DuckDB: `a, a_1`.
 fn distinct_names(header: Vec<String>) -> Vec<String> {
-    // For each name so far, the number that the next column of this name gets if it is free.
+    // For each name so far, the number that the next column of this name gets if the result is free.
     let mut numbers: HashMap<String, usize> = HashMap::with_capacity(header.len());
     let distinct = |mut name: String| {
         while let Some(number) = numbers.get_mut(&name) {

@@ -7,7 +7,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 
 use crate::expressions::write_texts;
 
-/// Writes rows as CSV text. A null is written as nothing, and empty text as two quotes.
+/// Writes rows as CSV text. By default, a null is an empty field, and empty text is two quotes.
 #[derive(Clone, Debug)]
 pub struct CsvWriter {
     /// Delimiter between values.
@@ -40,7 +40,7 @@ impl CsvWriter {
     /// Writes a line for each row.
     ///
     /// # Errors
-    /// If a value has no text, such as a date out of range.
+    /// If a value cannot be written as text, for example a date out of range.
     pub fn write_rows(&self, rows: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowError> {
         let columns = rows.columns().iter().map(write_texts).collect::<Result<Vec<_>, _>>()?;
         let is_single = columns.len() == 1;

@@ -38,7 +38,7 @@ impl Default for Candidates {
 }
 
 impl Candidates {
-    /// Excludes the types that a value of a column does not have. Empty text excludes all.
+    /// Excludes the types that one of these values does not have. Empty text excludes all types.
     pub fn observe(&mut self, texts: &StringArray) {
         for text in texts.iter().flatten() {
             self.has_values = true;
@@ -73,7 +73,7 @@ impl Candidates {
     }
 }
 
-/// Whether a text is an integer of 64 bits without needless characters.
+/// Whether a text is a 64-bit integer without a plus sign, leading zeros or spaces.
 fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_canonical = text == "0" || (!digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -92,7 +92,7 @@ fn is_double(text: &str) -> bool {
     is_number && !has_leading_zero && (is_marked || whole.len() <= DIGITS_MAX) && parse_float::<f64>(text).is_ok()
 }
 
-/// Form of a date or a timestamp.
+/// Format of a date or a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimeForm {
     /// `2024-01-05`.
@@ -126,7 +126,7 @@ impl TimeForm {
         form.can_hold(text).then_some(form)
     }
 
-    /// Whether the text is a point in time, and not the thirteenth month.
+    /// Whether the text is a valid date or timestamp, unlike `2024-13-01`.
     fn can_hold(self, text: &str) -> bool {
         let target = match self {
             Self::Date => DataType::Date32,
@@ -144,7 +144,7 @@ fn has_form(bytes: &[u8], form: &[u8]) -> bool {
     bytes.len() == form.len() && bytes.iter().zip(form).all(is_like)
 }
 
-/// What follows the fraction of a second, which has at most six digits.
+/// Returns the bytes after the fraction of a second. `None` unless the fraction has one to six digits.
 fn without_fraction(rest: &[u8]) -> Option<&[u8]> {
     const DIGITS_MAX: usize = 6;
     let [b'.', rest @ ..] = rest else { return Some(rest) };

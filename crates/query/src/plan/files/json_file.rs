@@ -40,7 +40,7 @@ impl JsonFile {
         ReaderBuilder::new(Arc::clone(&self.schema))
             .with_batch_size(batch_rows)
             .with_strict_mode(true)
-            // A column of numbers and texts is inferred to be text.
+            // A column with numbers and strings is inferred as text.
             .with_coerce_primitive(self.is_inferred)
             .build(BufReader::new(open_decompressed(&self.path)?))
             .map_err(|error| file_error(&self.path, &error))
@@ -67,9 +67,9 @@ impl JsonFile {
 /// Columns of JSON files, inferred from their first records.
 ///
 /// # Errors
-/// If a file cannot be read, or has values that exclude each other.
+/// If a file cannot be read, or the values of a key have no common type.
 pub(super) fn infer_schema(paths: &[PathBuf]) -> Result<ArrowSchema> {
-    /// Numbers that JSON has no form for, as they are written.
+    /// Strings for the numbers that JSON cannot represent.
     const SPECIAL_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
     /// Minimum number of records of each file.
     const RECORDS_MIN: usize = 1_000;
@@ -154,7 +154,8 @@ fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
     }
 }
 
-/// Schema that a JSON file is read into for the columns of a table, without the columns that get their defaults.
+/// Returns the schema in which the columns of a table are read from a JSON file, without the columns that get their
+/// defaults.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -166,8 +167,8 @@ pub(super) fn schema_for(path: &Path, columns: &FileColumns) -> Result<ArrowSche
     };
     let all = columns.schema.columns().iter().enumerate();
     let read = all.filter(|(index, column)| is_read(*index, &column.name));
-    // Nulls in NOT NULL columns are found and reported when the rows are converted to the types of the table. So are
-    // texts of types that JSON does not have.
+    // Nulls in NOT NULL columns are found and reported when the rows are converted to the types of the table. Values of
+    // types that JSON does not have are read as text and converted there too.
     let field = |name: &String, logical: LogicalType| match logical.arrow() {
         arrow if arrow.is_numeric() || arrow == DataType::Boolean => Field::new(name, arrow, true),
         _ => Field::new(name, DataType::Utf8, true),
@@ -197,7 +198,7 @@ impl PartitionStream for JsonFile {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        /// Maximum number of batches that are read ahead of the encoder.
+        /// Maximum number of batches that are produced ahead of the reader.
         const READ_AHEAD: usize = 4;
         let batch_rows = context.session_config().batch_size();
         let mut builder = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), READ_AHEAD);
@@ -208,7 +209,7 @@ impl PartitionStream for JsonFile {
                 let explain = |error| DataFusionError::External(Box::new(file.record_error(&error)));
                 let batch = batch.map_err(explain);
                 let failed = batch.is_err();
-                // The receiver is gone if the statement was cancelled or has failed elsewhere.
+                // `blocking_send` fails if the statement was cancelled or another part of it has failed.
                 if sender.blocking_send(batch).is_err() || failed {
                     break;
                 }

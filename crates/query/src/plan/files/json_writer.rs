@@ -1,5 +1,5 @@
-//! Rows as JSON lines. Values that JSON has no form for are strings, in the form of a cast to text: bytes, dates,
-//! times, and numbers that are not finite.
+//! Rows as JSON lines. Values that JSON cannot represent are strings, as in a cast to text: bytes, dates, times, and
+//! numbers that are not finite.
 
 use std::fmt::Debug;
 use std::io::Write;
@@ -14,11 +14,10 @@ use datafusion::arrow::record_batch::RecordBatch;
 
 use crate::expressions::{is_bytes, is_temporal, write_texts};
 
-/// Writes each row of a batch as a JSON object on a line of its own. Nulls are written, so that every object has all
-/// keys.
+/// Writes each row of a batch as a JSON object on its own line. Nulls are written too, so every object has all keys.
 ///
 /// # Errors
-/// If a value has no text, such as a date out of range.
+/// If a value cannot be written as text, for example a date out of range.
 pub fn write_json_lines(rows: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowError> {
     let mut writer = WriterBuilder::new()
         .with_explicit_nulls(true)
@@ -28,7 +27,7 @@ pub fn write_json_lines(rows: &RecordBatch, out: &mut Vec<u8>) -> Result<(), Arr
     writer.finish()
 }
 
-/// Encoders of types that the engine's writer would write as null, or in a form that is not read again.
+/// Encoders of types that Arrow's writer would write as null, or in a format that Taut cannot read.
 #[derive(Debug)]
 struct Encoders;
 

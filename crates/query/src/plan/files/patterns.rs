@@ -1,5 +1,5 @@
-//! The CSV or JSON files that a name in a query stands for: one file, those of a folder, or those that match a pattern
-//! such as `dir/*.csv`.
+//! The CSV or JSON files that a name in a query refers to: one file, the files of a folder, or the files that match a
+//! pattern such as `dir/*.csv`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,8 +37,8 @@ pub(super) fn text_files(name: &str) -> Result<Option<(FileFormat, Vec<PathBuf>)
     }
 }
 
-/// Files in a folder. Those whose names begin with a dot or an underscore are skipped: programs leave them there to
-/// mark that others are complete.
+/// Returns the files in a folder, sorted by name. Skips names that begin with a dot or an underscore: programs use them
+/// for markers, for example of a complete set of files.
 fn files_of_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in folder.read_dir()? {

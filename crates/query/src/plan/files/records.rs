@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A field is null if it has no quotes and equals the null text. A quote may begin inside a field. Blank lines are
-//! skipped, except in a file of one column, where they are nulls. All lines end as the first one does.
+//! skipped, except in a file of one column, where they are nulls. The first line determines how all lines end.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl LineEnd {
         }
     }
 
-    /// Length of the line end that begins at a position. `None` if the line goes on there.
+    /// Length of the line end that begins at a position. `None` if the line does not end there.
     fn length_at(self, text: &[u8], at: usize) -> Option<usize> {
         match (self, text.get(at)?) {
             (Self::Lf, b'\n') | (Self::Cr, b'\r') => Some(1),
@@ -120,7 +120,7 @@ impl Dialect {
         opened
     }
 
-    /// Whether a byte behind an escape stands for itself.
+    /// Whether an escape before this byte makes the byte literal.
     fn is_escaped(&self, byte: u8) -> bool {
         byte == self.quote || byte == self.escape
     }
@@ -129,11 +129,11 @@ impl Dialect {
 /// Why records cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RecordError {
-    /// A record has another number of fields than columns are expected.
+    /// The record at position `at` has `found` fields, which is not the number of columns.
     Fields { at: usize, found: usize },
-    /// The text ends inside quotes, which begin at a position.
+    /// The text ends inside quotes, which begin at position `at`.
     Unterminated { at: usize },
-    /// A line feed or carriage return outside of quotes that does not end the line as the first line ends.
+    /// A line feed or carriage return outside of quotes that is not the line end of the file.
     LineEnd { at: usize, byte: u8 },
     /// A field is not UTF-8.
     Encoding { at: usize, byte: u8 },
@@ -152,7 +152,7 @@ pub(super) struct Records<'a> {
     scratch: Vec<u8>,
 }
 
-/// How a field ended.
+/// What a field ended with: only the field, or also its record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FieldEnd {
     Field,
@@ -230,7 +230,7 @@ impl<'a> Records<'a> {
         (self.text[end] == self.dialect.quote && ends).then_some(end)
     }
 
-    /// Reads a field with quotes in any place into `scratch`, up to its end.
+    /// Unquotes a field that has quotes anywhere into `scratch`, up to its end.
     fn unquote(&mut self, start: usize) -> Result<(), RecordError> {
         let Dialect { delimiter, quote, escape, .. } = *self.dialect;
         self.scratch.clear();
@@ -255,7 +255,7 @@ impl<'a> Records<'a> {
         if is_quoted { Err(RecordError::Unterminated { at: opened }) } else { Ok(()) }
     }
 
-    /// Passes the end of a field, which is a delimiter, the end of a line or the end of the text.
+    /// Advances past the end of a field: a delimiter, the end of a line or the end of the text.
     fn pass_end(&mut self, end: usize) -> Result<FieldEnd, RecordError> {
         let (kind, length) = match (self.text.get(end), self.line_end.length_at(self.text, end)) {
             (_, Some(length)) => (FieldEnd::Record, length),
@@ -268,7 +268,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Texts of one column.
+/// Builds the array of one column of text.
 struct TextBuilder {
     bytes: Vec<u8>,
     offsets: Vec<i32>,
@@ -301,7 +301,7 @@ impl TextBuilder {
 
 /// Texts of some records, and where the records begin.
 pub(super) struct TextColumns {
-    /// Texts of the columns that were asked for, in their order.
+    /// Texts of the requested columns, in the order of the request.
     pub columns: Vec<ArrayRef>,
     /// Positions of the records in the text.
     pub starts: Vec<usize>,

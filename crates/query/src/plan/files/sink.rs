@@ -1,4 +1,4 @@
-//! `COPY ... TO` of CSV and JSON files. The formats are the engine's, except for the text of the rows.
+//! `COPY ... TO` of CSV and JSON files: DataFusion's formats, but Taut writes the text of the rows.
 
 use std::collections::HashMap;
 use std::fmt::{self, Formatter};
@@ -29,7 +29,7 @@ use datafusion_common_runtime::SpawnedTask;
 use super::csv_writer::CsvWriter;
 use super::json_writer::write_json_lines;
 
-/// Replaces the engine's formats for CSV and JSON.
+/// Replaces DataFusion's formats for CSV and JSON.
 pub fn with_text_formats(mut state: SessionStateBuilder) -> SessionStateBuilder {
     for format in state.file_formats().get_or_insert_default() {
         if matches!(format.get_ext().as_str(), "csv" | "json") {
@@ -39,7 +39,7 @@ pub fn with_text_formats(mut state: SessionStateBuilder) -> SessionStateBuilder 
     state
 }
 
-/// Makes formats of the engine whose files have Taut's text.
+/// Factory of DataFusion's formats in which Taut writes the text of the rows.
 #[derive(Debug)]
 struct TextFormatFactory(Arc<dyn FileFormatFactory>);
 
@@ -63,7 +63,7 @@ impl FileFormatFactory for TextFormatFactory {
 struct TextFormat(Arc<dyn FileFormat>);
 
 impl TextFormat {
-    /// What writes the rows, and the compression of the file.
+    /// Returns the writer of the rows, and the compression of the file with its level.
     fn writer(&self, state: &dyn Session) -> Result<(RowWriter, FileCompressionType, Option<u32>)> {
         if let Some(csv) = self.0.downcast_ref::<CsvFormat>() {
             let options = csv.options();

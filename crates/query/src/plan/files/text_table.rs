@@ -95,7 +95,7 @@ impl TableProvider for TextTable {
         limit: Option<usize>,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let (partitions, schema, projection) = match (&self.files, projection) {
-            // CSV values of other columns are not even parsed.
+            // CSV fields of other columns are not parsed.
             (Files::Csv(files), Some(columns)) if columns.is_sorted() => {
                 let schema = Arc::new(self.schema.project(columns)?);
                 let files = files.iter().map(|file| file.with_columns(columns)).collect::<EngineResult<Vec<_>>>()?;

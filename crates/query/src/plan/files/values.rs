@@ -1,5 +1,5 @@
-//! Texts as values of a type. Most texts of a file have the plainest form of their type and are parsed here. If one has
-//! another form, the casts of statements read the column.
+//! Converts the texts of a column to values of a type. Most texts have the simplest format of their type and are parsed
+//! here. If one has another format, the casts of statements convert the column.
 
 use std::str::FromStr;
 use std::sync::Arc;
