@@ -1,7 +1,7 @@
 //! Order of the rows that an aggregate gets from a subquery with `ORDER BY`.
 //!
-//! The rows of `SELECT string_agg(y, ',') FROM (SELECT y FROM t ORDER BY x)` have an order in PostgreSQL. The engine
-//! aggregates them in any order, on several threads. Here the aggregate gets the order as its own:
+//! The rows of `SELECT string_agg(y, ',') FROM (SELECT y FROM t ORDER BY x)` have an order in PostgreSQL. DataFusion
+//! aggregates them in any order, on several threads. This rule adds the order to the call of the aggregate:
 //!
 //! ```text
 //!   plan                                          with the order
@@ -11,7 +11,7 @@
 //!         Sort: t.x
 //! ```
 //!
-//! The engine has one order for all aggregates of a query. If one of them names an order, or is `DISTINCT`, the
+//! DataFusion has one order for all aggregates of a query. If one of them names an order, or is `DISTINCT`, the
 //! others get no order.
 
 use datafusion::common::config::ConfigOptions;
@@ -83,8 +83,8 @@ fn has_no_order(call: &AggregateFunction) -> bool {
     call.params.order_by.is_empty() && !(call.params.distinct && needs_order(call))
 }
 
-/// Refuses aggregates with different orders if one of them is `DISTINCT`: the engine would compute that one in the
-/// order of another.
+/// Refuses aggregates with different orders if one of them is `DISTINCT`: DataFusion would compute the `DISTINCT`
+/// aggregate in the order of another one.
 fn check_orders(expressions: &[Expr]) -> Result<()> {
     let calls: Vec<_> = calls(expressions)?.into_iter().filter(needs_order).collect();
     let mut orders = calls.iter().map(|call| &call.params.order_by).filter(|order| !order.is_empty());
@@ -103,8 +103,8 @@ struct Ordered {
     order: Vec<SortExpr>,
 }
 
-/// The order that the rows of a plan have from an `ORDER BY` below it. Adds the columns that the order needs to the
-/// projections in between.
+/// Returns a plan and the order that its rows have from an `ORDER BY` below it. Adds the columns that the order needs
+/// to the projections in between. Returns `None` if the rows have no such order.
 fn ordered(plan: &LogicalPlan) -> Result<Option<Ordered>> {
     Ok(match plan {
         LogicalPlan::Sort(sort) => Some(Ordered { plan: plan.clone(), order: sort.expr.clone() }),

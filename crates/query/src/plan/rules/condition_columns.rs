@@ -1,8 +1,8 @@
-//! Orders and partitions by a condition, such as `ORDER BY a > 1 AND b < 2` and `PARTITION BY a = b`. The engine does
-//! not recognize that rows are sorted by such an expression, and fails. Here the condition becomes a column below the
-//! sort or the window.
+//! Orders and partitions by a condition, such as `ORDER BY a > 1 AND b < 2` and `PARTITION BY a = b`. DataFusion does
+//! not recognize that rows are sorted by such an expression, and fails. This rule computes the condition as a column
+//! below the sort or the window.
 //!
-//! So does an expression with volatile functions, such as `ORDER BY random()`. The engine would compute it more than
+//! It does the same with volatile expressions, such as `ORDER BY random()`. DataFusion would compute them more than
 //! once for a row, or drop the sort.
 
 use datafusion::arrow::datatypes::DataType;
@@ -87,7 +87,7 @@ impl<'a> Columns<'a> {
         Ok(order.with_expr(self.column(&order.expr)?))
     }
 
-    /// The column of a condition or of a volatile expression. Other expressions stay.
+    /// Returns the column of a condition or of a volatile expression, and other expressions unchanged.
     fn column(&mut self, expression: &Expr) -> Result<Expr> {
         let becomes_column = expression.is_volatile() || expression.get_type(self.schema)? == DataType::Boolean;
         if matches!(expression, Expr::Column(_)) || !becomes_column {
@@ -100,7 +100,7 @@ impl<'a> Columns<'a> {
         Ok(ident(condition_name(index)))
     }
 
-    /// The input with the conditions. `None` if there are none.
+    /// Returns the input with the conditions as columns, or `None` if there are no conditions.
     fn input(&self) -> Result<Option<LogicalPlan>> {
         if self.conditions.is_empty() {
             return Ok(None);

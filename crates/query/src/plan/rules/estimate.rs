@@ -53,8 +53,8 @@ impl RelationEstimate {
         Cardinality { rows: self.rows, base_rows: self.base_rows }
     }
 
-    /// Distinct values of a join key, before conditions. A key without statistics counts as unique among the rows that
-    /// pass the conditions.
+    /// Distinct values of a join key, before conditions. A key without statistics is assumed to be unique among the
+    /// rows that pass the conditions.
     pub fn distinct_estimate_of(&self, key: &Expr) -> f64 {
         let distinct_values = match key {
             Expr::Column(column) => self.distinct.get(column).copied(),
@@ -224,8 +224,8 @@ pub fn semi_join_selectivity(left: &RelationEstimate, right: &RelationEstimate, 
 /// Type and statistics of a column, as [`selectivity`] looks them up.
 pub type KnownColumn<'a> = (LogicalType, &'a ColumnStatistics);
 
-/// Share of rows that pass all conditions, by the statistics of their columns. It is 1 without conditions. Columns
-/// count as independent, but two bounds of one column make a range.
+/// Share of rows that pass all conditions, by the statistics of their columns. It is 1 without conditions. Columns are
+/// assumed to be independent, but two bounds of one column form a range.
 pub fn selectivity<'a>(conditions: &[Expr], statistics_of: &dyn Fn(&Column) -> Option<KnownColumn<'a>>) -> f64 {
     let mut share = 1.0;
     let mut bounds: Vec<(&Column, bool, f64)> = Vec::new();

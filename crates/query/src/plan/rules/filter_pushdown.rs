@@ -1,6 +1,6 @@
 //! Pushdown of physical filters, unless names of columns are ambiguous.
 //!
-//! The engine maps the columns of a filter by name where it passes a projection, a repartitioning or an aggregation. If
+//! DataFusion maps the columns of a filter by name where it passes a projection, a repartitioning or an aggregation. If
 //! two columns have one name, the filter of one is applied to the other, and rows are lost:
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!     ProjectionExec: [id@2, x@3, id@0, x@1]
 //! ```
 //!
-//! The pushdown is left out for plans with such a filter. Little is lost: the filters of a statement have already been
+//! Plans with such a filter skip this pushdown. Little is lost, because the filters of a statement have already been
 //! pushed down in the logical plan.
 
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-/// The engine's rule, applied only to plans in which the columns of filters have unambiguous names.
+/// DataFusion's rule, applied only to plans in which the columns of filters have unambiguous names.
 pub struct UnambiguousFilterPushdown(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 
 impl Debug for UnambiguousFilterPushdown {

@@ -1,10 +1,10 @@
 //! Conditions on groups that read no column, such as `HAVING $1 > 0` and `HAVING (SELECT false)`.
 //!
-//! The engine computes them before it aggregates. But an aggregate without `GROUP BY`, or with an empty grouping set,
-//! has a group also if it gets no rows, and the condition must be able to remove that group:
+//! DataFusion computes them before it aggregates. But an aggregation without `GROUP BY`, or with an empty grouping set,
+//! has a group even if it reads no rows. The condition must be able to remove that group:
 //!
 //! ```text
-//!   plan                                    the engine's push-down          right
+//!   plan                                    DataFusion's push-down          right
 //!   Filter: $1 > 0                          Aggregate: count(*)             Filter: of_group($1 > 0, count(*))
 //!     Aggregate: count(*)                     Filter: $1 > 0                  Aggregate: count(*)
 //! ```
@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// The engine's rule that pushes filters down, for all but conditions that must stay above an aggregate.
+/// DataFusion's filter pushdown, except for conditions that must stay above an aggregate.
 #[derive(Debug)]
 pub struct GroupConditions(pub Arc<dyn OptimizerRule + Send + Sync>);
 
@@ -50,7 +50,7 @@ fn with_conditions_of_groups(plan: LogicalPlan) -> Result<LogicalPlan> {
     if !may_have_empty_group || !parts.iter().any(is_of_group) {
         return Ok(plan);
     }
-    // The last column is an aggregate or the number of the grouping set, by neither of which the rows are grouped.
+    // The last column is an aggregate or the number of the grouping set. Neither is a grouping key.
     let Some(column) = schema.columns().pop() else { return Ok(plan) };
     let parts = parts.into_iter().map(|part| match is_of_group(&part) {
         true => OF_GROUP.call(vec![part, Expr::Column(column.clone())]),

@@ -18,7 +18,7 @@ use super::lineage::{Origin, foreign_key_of, origin, scanned_table_rows};
 /// fewest rows comes first: its runs are the longest.
 ///
 /// # Errors
-/// If the engine cannot copy the plan.
+/// If DataFusion cannot copy the plan.
 pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
     // A relation that is read twice, such as a view, may be one shared node of the plan. The copy has two nodes.
     let plan = &plan.clone().transform_up(|node| Ok(Transformed::yes(node)))?.data;
@@ -30,7 +30,7 @@ pub fn implicit_sort(plan: &LogicalPlan) -> Result<Vec<usize>> {
         let index_of = |scan: &TableScan, column: ColumnIndex| {
             output.iter().position(|known| known.is_some_and(|at| std::ptr::eq(at.scan, scan) && at.column == column))
         };
-        // A column of the foreign key serves as well as the column that it references.
+        // A column of the foreign key equals the column that it references.
         let pairs = key.columns.iter().zip(&key.referenced);
         let key_columns: Option<Vec<usize>> = pairs
             .map(|(own, referenced)| index_of(one_side, *referenced).or_else(|| index_of(many_side, *own)))

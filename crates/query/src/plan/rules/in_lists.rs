@@ -1,6 +1,6 @@
 //! Conditions with several lists for one operand, such as `x IN (1, 2) AND x IN (3, 4)`.
 //!
-//! The engine merges these lists. The merged condition can be false where SQL returns null (for a null operand) or true
+//! DataFusion merges these lists. The merged condition can be false where SQL returns null (for a null operand) or true
 //! (for lists of columns):
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!   a IN (b) AND a IN (c)          merged to false     true if all three are equal
 //! ```
 //!
-//! Therefore, while the engine simplifies expressions, these lists are replaced by calls of a function that it does not
+//! Therefore, while DataFusion simplifies expressions, these lists are replaced by calls of a function that it does not
 //! know.
 
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// The engine's rule that simplifies expressions, for all but lists that it would merge.
+/// DataFusion's simplification of expressions, with lists hidden that it would merge.
 #[derive(Debug)]
 pub struct UnmergedInLists(pub Arc<dyn OptimizerRule + Send + Sync>);
 
@@ -62,7 +62,7 @@ fn with_expressions(plan: LogicalPlan, replace: fn(Expr) -> Result<Transformed<E
     Ok(replaced.data)
 }
 
-/// Whether an expression has lists for one operand that the engine would merge: all but lists under `OR` without `NOT`.
+/// Whether an expression has lists for one operand that DataFusion would merge: all but lists under `OR` without `NOT`.
 fn would_merge(expression: &Expr) -> Result<bool> {
     expression.exists(|part| {
         let Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) = part else {
@@ -99,7 +99,7 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// The column of `column = literal`, which the engine turns into a list under `OR`.
+/// The column of `column = literal`, which DataFusion turns into a list under `OR`.
 fn as_single(expression: &Expr) -> Option<&Expr> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expression else { return None };
     match (uncast(left), uncast(right)) {
@@ -108,7 +108,7 @@ fn as_single(expression: &Expr) -> Option<&Expr> {
     }
 }
 
-/// An operand without its cast. The engine moves the cast of an operand to the literals that it is compared with.
+/// An operand without its cast. DataFusion moves the cast of an operand to the literals that it is compared with.
 fn uncast(operand: &Expr) -> &Expr {
     match operand {
         Expr::Cast(cast) => uncast(&cast.expr),
@@ -154,7 +154,7 @@ fn show(expression: Expr) -> Result<Transformed<Expr>> {
     })
 }
 
-/// A list while the engine simplifies expressions. Volatile, so that it is not evaluated.
+/// Function that replaces a list while DataFusion simplifies expressions. It is volatile, so that it is not evaluated.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct HiddenList {
     negated: bool,

@@ -1,4 +1,4 @@
-//! Returns rows in the order of the table, or of the files, where it can be seen.
+//! Returns rows in the order of the table, or of the files, where users see the order.
 //!
 //! The order is visible in the rows of a query, under `LIMIT` and `OFFSET`, in the rows that `INSERT ... SELECT`,
 //! `CREATE TABLE AS` and `COPY ... TO` write, in the numbers that rows get from a sequence, and in windows over all
@@ -76,7 +76,7 @@ pub fn with_insertion_order(plan: Plan, config: &ConfigOptions) -> Result<Plan> 
     visible(numbered.data)
 }
 
-/// The rows of a plan in order.
+/// Returns a plan with the same rows in order, if the order is known.
 fn visible(plan: Plan) -> Result<Plan> {
     if let Some(merge) = plan.downcast_ref::<CoalescePartitionsExec>() {
         return match OrderedPlan::of(merge.input())? {
@@ -103,7 +103,7 @@ fn visible(plan: Plan) -> Result<Plan> {
     if shows_order { with_ordered_input(plan) } else { Ok(plan) }
 }
 
-/// An insert that writes its rows in order.
+/// Returns an insert that writes its rows in order.
 fn with_ordered_rows(insert: &InsertExec, plan: &Plan) -> Result<Plan> {
     let partitions = insert.input().output_partitioning().partition_count();
     if partitions == 1 {
@@ -114,7 +114,7 @@ fn with_ordered_rows(insert: &InsertExec, plan: &Plan) -> Result<Plan> {
     }
     let Some(ordered) = OrderedPlan::of(insert.input())? else { return Ok(Arc::clone(plan)) };
     let input = match ordered.order {
-        // The blocks of one partition follow those of the one before. So files need not be collected.
+        // The blocks of each partition follow those of the previous partition, so files need not be collected.
         Order::OnePartition | Order::Partitions => ordered.plan,
         Order::Scan => ordered.collect(None),
     };
@@ -144,16 +144,17 @@ struct OrderedPlan {
 /// The order of the rows of a plan with several partitions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// One partition returns all rows. It is not known which.
+    /// One partition returns all rows. Its index is not known.
     OnePartition,
     /// The rows are those of one scan of a table, whose partitions share its work.
     Scan,
-    /// The rows of one partition follow those of the one before.
+    /// The rows of each partition follow those of the previous partition.
     Partitions,
 }
 
 impl OrderedPlan {
-    /// The order of the rows of a plan, also of one that returned them in another order. `None` if they have none.
+    /// Returns a plan with the same rows in order, and that order. Operators that would change the order are removed.
+    /// Returns `None` if the rows have no known order.
     fn of(plan: &Plan) -> Result<Option<Self>> {
         let known = |plan: &Plan, order| Ok(Some(Self { plan: Arc::clone(plan), order }));
         if let Some(scan) = scan_source(plan) {
@@ -203,7 +204,7 @@ impl OrderedPlan {
         }
     }
 
-    /// The rows in one partition.
+    /// Returns the rows in one partition.
     fn collect(self, fetch: Option<usize>) -> Plan {
         let Self { plan, order } = self;
         match order {

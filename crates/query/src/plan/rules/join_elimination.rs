@@ -43,8 +43,8 @@ impl OptimizerRule for JoinElimination {
             if !step.transformed {
                 return Ok(Transformed { data: step.data, ..result });
             }
-            // Columns of the foreign key have replaced those of the referenced table. They may be nullable where the
-            // latter were not.
+            // Columns of the foreign key have replaced columns of the referenced table. They may be nullable where the
+            // replaced columns were not.
             let plan = step.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(recompute_schema(node)?)))?;
             result = Transformed::yes(OptimizeProjections::new().rewrite(plan.data, config)?.data);
         }
@@ -54,7 +54,7 @@ impl OptimizerRule for JoinElimination {
 /// Returns a node with the schema that its inputs imply.
 fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(union) = &node else { return node.recompute_schema() };
-    // The engine does not recompute the schema of a union. A column is nullable if it is nullable in any input.
+    // DataFusion does not recompute the schema of a union. A column is nullable if it is nullable in any input.
     let is_nullable = |index: usize| {
         let mut fields = union.inputs.iter().map(|input| input.schema().fields().get(index));
         fields.any(|field| field.is_none_or(|field| field.is_nullable()))
@@ -110,7 +110,7 @@ fn eliminate_join(join: &Join) -> Result<Option<LogicalPlan>> {
 enum OnNull {
     /// The row has no partner and is dropped.
     DropRow,
-    /// The row is joined to nulls, which are also its own key values.
+    /// The row is joined to nulls, like the nulls in its foreign key.
     KeepRow,
 }
 
@@ -172,7 +172,7 @@ impl ReferencedSide {
         self.columns.iter().map(|(_, own)| own).filter(move |own| is_nullable(own))
     }
 
-    /// Builds a plan with the rows of the kept side and the columns of the join.
+    /// Builds a plan with the rows of the remaining side and the columns of the join.
     fn replace_join(&self, join: &Join, remaining: &Arc<LogicalPlan>, on_null: OnNull) -> Result<LogicalPlan> {
         let mut conditions = self.conditions.clone();
         if on_null == OnNull::DropRow {

@@ -240,8 +240,8 @@ impl<'a> Graph<'a> {
         Some(Self { relations, classes, conditions })
     }
 
-    /// Equalities that join two disjoint sets of relations. Each class that has expressions over both gives one,
-    /// between the expressions with the fewest distinct values.
+    /// Equalities that join two disjoint sets of relations. Each class that has expressions over both sets contributes
+    /// one, between the expressions with the fewest distinct values.
     fn join_equalities(
         &self,
         left: RelationSet,

@@ -7,7 +7,7 @@
 //!                                            Projection: t.a
 //! ```
 //!
-//! An expression that the rows are sorted by is computed before.
+//! An expression that the rows are sorted by is computed before the sort.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,8 @@ impl AnalyzerRule for LateVolatile {
     }
 }
 
-/// The sort below the volatile expressions of its projection. `None` if there are none that can be computed later.
+/// Moves a sort below the volatile expressions of its projection. Returns `None` if no expression can be computed
+/// later.
 fn computed_after(sort: &Sort, projection: &Projection) -> Result<Option<LogicalPlan>> {
     let mut keys = BTreeSet::new();
     for order in &sort.expr {

@@ -1,6 +1,6 @@
 //! Fast type inference for long chains of operators and deeply nested functions.
 //!
-//! To find the type of `a + b + c + ...`, the engine finds the type of everything before the last operator. It does so
+//! To find the type of `a + b + c + ...`, DataFusion finds the type of everything before the last operator. It does so
 //! again for each operator, so the time grows with the square of the length. The type of a cast is known without its
 //! operand. Therefore this rule casts the value every few levels to the type that it has:
 //!
@@ -8,7 +8,7 @@
 //!   (((a + b) + c) + d) + e        (CAST((a + b) + c AS int) + d) + e
 //! ```
 //!
-//! When the engine infers the type of a function, it also builds the name of the function, which contains the names of
+//! When DataFusion infers the type of a function, it also builds the name of the function, which contains the names of
 //! all arguments. It does so at every level. Therefore this rule adds, every few levels, a function with a short name
 //! that returns its argument:
 //!
@@ -16,7 +16,7 @@
 //!   f(f(f(f(a))))                  f(f(short_name(f(f(a)))))
 //! ```
 //!
-//! An alias would not do: filters remove it. The physical plan no longer has the casts.
+//! An alias does not work, because filters remove it. The physical plan no longer has the casts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl AnalyzerRule for LongExpressions {
     }
 }
 
-/// Whether an expression is a chain of at least [`LEVELS_PER_CAST`] operators in which each is the first operand of the
-/// one before, or each is the last.
+/// Whether an expression is a chain of at least [`LEVELS_PER_CAST`] operators in which each operator is the first
+/// operand of the previous one, or each is the last operand.
 fn is_long_chain(expression: &Expr) -> bool {
     has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
 }
@@ -97,8 +97,8 @@ fn function_levels(expression: &Expr) -> Result<usize> {
     Ok(levels + usize::from(matches!(expression, Expr::ScalarFunction(_))))
 }
 
-/// Whether an expression is an operator that computes a value. Conditions do not count: other rules split them, and
-/// their type is always the same.
+/// Whether an expression is an operator that computes a value. False for conditions: other rules split them, and their
+/// type is always the same.
 fn is_computation(expression: &Expr) -> bool {
     let operator = match expression {
         Expr::Negative(_) => return true,

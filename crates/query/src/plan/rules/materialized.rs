@@ -1,6 +1,6 @@
 //! `WITH` queries whose rows are computed once, however often the statement reads them.
 //!
-//! The engine's planner replaces each name of a `WITH` query by a copy of its plan, so that `SELECT * FROM x, x AS y`
+//! DataFusion's planner replaces each name of a `WITH` query by a copy of its plan, so that `SELECT * FROM x, x AS y`
 //! would call `random()` for `x` and for `y`. As in PostgreSQL, a query that calls volatile functions is computed once,
 //! and so is one that is `AS MATERIALIZED`. PostgreSQL ignores `NOT MATERIALIZED` for a query with volatile functions.
 //!
@@ -47,15 +47,15 @@ pub struct Materialize {
     shared: Option<SharedByCopies>,
 }
 
-/// Rows that the copies of a [`Materialize`] share, in the physical plan that exists now. A later plan of the same
-/// statement has its own rows.
+/// Rows that the copies of a [`Materialize`] share, in the current physical plan. A later plan of the same statement
+/// has its own rows.
 #[derive(Clone, Debug, Default)]
 struct SharedByCopies(Arc<Mutex<Weak<SharedRows>>>);
 
 impl SharedByCopies {
     fn rows(&self) -> Arc<SharedRows> {
         let mut current = self.0.lock();
-        // A plan whose rows failed for want of memory is replaced by one that needs less.
+        // A plan that ran out of memory is replaced by a plan that needs less memory, which needs new rows.
         if let Some(rows) = current.upgrade().filter(|rows| !rows.has_failed()) {
             return rows;
         }
@@ -76,7 +76,7 @@ impl Materialize {
         &self.input
     }
 
-    /// The node of a plan, if it is a materialization.
+    /// Returns the materialization at the root of a plan, if there is one.
     pub fn from_plan(plan: &LogicalPlan) -> Option<&Self> {
         match plan {
             LogicalPlan::Extension(Extension { node }) => node.as_any().downcast_ref(),
@@ -139,7 +139,7 @@ impl UserDefinedLogicalNodeCore for Materialize {
     }
 }
 
-/// The engine's planner, with materializations.
+/// DataFusion's planner, extended by materializations.
 #[derive(Debug)]
 pub struct MaterializingPlanner;
 
@@ -168,8 +168,8 @@ impl ExtensionPlanner for MaterializingPlanner {
     }
 }
 
-/// Adds materializations to a plan of the engine's planner. Call before anything else changes the plan: copies of a
-/// `WITH` query are known by the plan that they share.
+/// Adds materializations to a plan of DataFusion's planner. Call before anything else changes the plan: copies of a
+/// `WITH` query are recognized by the plan that they share.
 ///
 /// # Errors
 /// If the plan cannot be traversed.
@@ -183,8 +183,8 @@ pub fn with_materialized_rows(plan: LogicalPlan, statement: &Statement) -> Resul
     if found.materialized.is_empty() { Ok(plan) } else { found.replace(plan) }
 }
 
-/// A copy of a plan whose materializations share rows with each other, but not with those of the plan. Each read of a
-/// view has such a copy.
+/// Returns a copy of a plan whose materializations share rows with each other, but not with the original plan. Each
+/// reference to a view gets such a copy.
 ///
 /// # Errors
 /// If the plan cannot be traversed.
@@ -208,7 +208,7 @@ struct WithQueries {
     queries: BTreeMap<String, bool>,
     /// Queries that are computed once, by the address of their plan.
     materialized: HashMap<*const LogicalPlan, WithQuery>,
-    /// Plans with materializations, by the address of the plan before.
+    /// Plans with materializations, by the address of the plan that they replace.
     replaced: HashMap<*const LogicalPlan, LogicalPlan>,
 }
 
@@ -219,8 +219,8 @@ struct WithQuery {
 }
 
 impl WithQueries {
-    /// Finds the queries that are computed once, and whether each is read more than once. `is_repeated` holds for parts
-    /// of a plan that may run several times: the subqueries of expressions, and the steps of a recursive query.
+    /// Finds the queries that are computed once, and whether each is read more than once. `is_repeated` is true for
+    /// parts of a plan that may run several times: the subqueries of expressions, and the steps of a recursive query.
     fn count(&mut self, plan: &LogicalPlan, is_repeated: bool) -> Result<()> {
         if let LogicalPlan::SubqueryAlias(alias) = plan
             && let Some(is_declared) = self.queries.get(alias.alias.table()).copied()
@@ -233,7 +233,7 @@ impl WithQueries {
             // A query with outer columns has other rows for each row of the outer query.
             if (is_declared || calls_volatile(&alias.input)?) && outer_columns(&alias.input)?.is_empty() {
                 self.materialized.insert(address, WithQuery { is_repeated });
-                // What the query itself reads is read once.
+                // The inputs of the query are read once.
                 return self.count_inputs(plan, false);
             }
         }
@@ -268,7 +268,7 @@ impl WithQueries {
         Ok(replaced.data)
     }
 
-    /// The input of an alias as a materialization, the same for each copy.
+    /// Returns the input of an alias as a materialization, the same for each copy.
     fn materialize(&mut self, alias: &SubqueryAlias) -> Result<LogicalPlan> {
         let address = Arc::as_ptr(&alias.input);
         if let Some(replaced) = self.replaced.get(&address) {
@@ -284,8 +284,8 @@ impl WithQueries {
     }
 }
 
-/// Whether running a plan twice may give other rows because it, or a subquery in it, calls a volatile function. Rows
-/// that are computed once do not count.
+/// Whether running a plan twice may return other rows, because the plan or a subquery in it calls a volatile function.
+/// Ignores rows that are computed once.
 pub fn calls_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {

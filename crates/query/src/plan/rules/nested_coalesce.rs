@@ -8,7 +8,7 @@
 //!   coalesce(coalesce(a, b), c)   ->   coalesce(a, b, c)
 //! ```
 //!
-//! Calls with other functions in between cannot be merged. If the copies would make them too large, they are an error.
+//! Calls with other functions in between cannot be merged. They are refused if the copies would make them too large.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};

@@ -1,7 +1,7 @@
 //! Plans `NOT IN (query)` as a plain anti-join if neither side has a null.
 //!
 //! If the query returns a null, no row is `NOT IN` it. A row whose left operand is null is `NOT IN` only an empty
-//! result. Therefore the engine runs `NOT IN` as a null-aware join. It builds its hash table from all rows of the outer
+//! result. Therefore DataFusion runs `NOT IN` as a null-aware join. It builds its hash table from all rows of the outer
 //! query, and returns them from one thread at the end. Columns are rarely declared `NOT NULL`, but the catalog counts
 //! their nulls. If there are none now, a plain anti-join returns the same rows and builds its table from the smaller
 //! side.
@@ -26,7 +26,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::exec::scan::scan_source;
 
-/// Rule that replaces null-aware anti-joins, as the module describes. It runs before the engine chooses the build side
+/// Rule that replaces null-aware anti-joins, as the module describes. It runs before DataFusion chooses the build side
 /// of hash joins.
 #[derive(Debug, Default)]
 pub struct NotIn;

@@ -1,6 +1,6 @@
 //! Removes repeated expressions from the `ORDER BY` of aggregates.
 //!
-//! A repetition does not change the order. The engine removes it from the requirement on the input, but not from the
+//! A repetition does not change the order. DataFusion removes it from the requirement on the input, but not from the
 //! columns that the aggregate compares, and panics:
 //!
 //! ```text
@@ -13,7 +13,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// Rule that removes repeated expressions. It runs after the simplifier, by which different expressions become equal.
+/// Rule that removes repeated expressions. It runs after the simplifier, which may make different expressions equal.
 #[derive(Debug, Default)]
 pub struct RepeatedOrder;
 

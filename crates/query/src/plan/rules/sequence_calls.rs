@@ -1,4 +1,4 @@
-//! Gives out the numbers of sequences in the order of the rows.
+//! Assigns the numbers of sequences in the order of the rows.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::exec::operators::SequenceProjectionExec;
 
-/// Rule that replaces projections with calls of functions on sequences. It runs before the engine distributes rows over
+/// Rule that replaces projections with calls of functions on sequences. It runs before DataFusion distributes rows over
 /// partitions and drops sorts that no operator needs.
 #[derive(Debug, Default)]
 pub struct SequenceCalls;

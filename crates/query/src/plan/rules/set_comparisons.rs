@@ -1,9 +1,9 @@
-//! Comparisons with all rows of a subquery: `x > ALL (query)`, `x = ANY (query)`. The engine compares `x` with the
+//! Comparisons with all rows of a subquery: `x > ALL (query)`, `x = ANY (query)`. DataFusion compares `x` with the
 //! column of the query by name, and mistakes `x` for that column if both have the same name.
 //!
-//! `= ANY` and `<> ALL` are `IN` and `NOT IN`. The others are decided by aggregates of the query: the number of rows,
-//! the number of values, the least and the greatest value. These are computed once if the query is not correlated. The
-//! first condition that holds gives the result:
+//! `= ANY` and `<> ALL` are `IN` and `NOT IN`. Other comparisons are computed from aggregates of the query: the number
+//! of rows, the number of values, the least and the greatest value. These are computed once if the query is not
+//! correlated. The first condition that is true determines the result:
 //!
 //! ```text
 //!   x > ALL (query)    no rows: true            x > max is false: false    x or a value null: null    else true
@@ -86,7 +86,7 @@ fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
 }
 
 /// Replaces a comparison by one with aggregates. A comparison in a filter stays if its subquery is correlated and the
-/// engine can join it.
+/// DataFusion can join it.
 fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) -> Result<Expr> {
     let SetComparison { expr, subquery, op, quantifier } = comparison;
     let outer_ref_columns = &subquery.outer_ref_columns;

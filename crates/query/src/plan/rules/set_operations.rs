@@ -1,7 +1,7 @@
 //! Multiplicity of rows in `EXCEPT ALL` and `INTERSECT ALL`.
 //!
 //! A row that occurs `m` times on the left and `n` times on the right occurs `max(m - n, 0)` times in `EXCEPT ALL`, and
-//! `min(m, n)` times in `INTERSECT ALL`. The engine joins both sides on all columns, which returns such a row 0 or `m`
+//! `min(m, n)` times in `INTERSECT ALL`. DataFusion joins both sides on all columns, which returns such a row 0 or `m`
 //! times. This rule numbers equal rows on each side, and joins on the numbers too:
 //!
 //! ```text
@@ -21,7 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 /// Name of the column that numbers equal rows.
 const ORDINAL: &str = "taut ordinal of equal rows";
 
-/// Rule that numbers the rows. It runs before rules that could change the form by which it recognizes such a join.
+/// Rule that numbers the rows. It runs before rules that may change the joins by which it recognizes set operations.
 #[derive(Debug, Default)]
 pub struct SetOperations;
 
@@ -81,7 +81,7 @@ fn numbered(plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
     numbered.project(columns.into_iter().chain([ordinal]))?.build()
 }
 
-/// The columns of a plan without those that repeat an earlier one. The engine cannot partition by two columns that it
+/// The columns of a plan without those that repeat an earlier one. DataFusion cannot partition by two columns that it
 /// knows to be equal.
 fn partition_key(plan: &LogicalPlan, columns: &[Expr]) -> Vec<Expr> {
     match plan {

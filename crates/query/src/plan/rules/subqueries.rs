@@ -1,6 +1,6 @@
-//! Rewrites of subqueries that the engine does not support, or for which it returns false instead of null.
+//! Rewrites of subqueries that DataFusion does not support, or for which it returns false instead of null.
 //!
-//! - The engine runs `x IN (query)` under `OR` and `NOT` as a join that marks the rows that have a partner. For a row
+//! - DataFusion runs `x IN (query)` under `OR` and `NOT` as a join that marks the rows that have a partner. For a row
 //!   without a partner, SQL returns null if `x` is null or the query has a null, and `NOT` of it is then null as well.
 //! - `EXISTS` and `IN` in value expressions become counts.
 //! - A scalar subquery without a row is null, even if its column is not nullable.
@@ -21,7 +21,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::correlated::{flattened, is_predicate_for_engine};
 
-/// Rule that rewrites subqueries. It runs after the engine's own type coercion.
+/// Rule that rewrites subqueries. It runs after DataFusion's own type coercion.
 #[derive(Debug, Default)]
 pub struct Subqueries;
 
@@ -59,7 +59,7 @@ impl AnalyzerRule for Subqueries {
     }
 }
 
-/// Returns a node with the schema that its inputs imply. The engine does not recompute the schema of a union.
+/// Returns a node with the schema that its inputs imply. DataFusion does not recompute the schema of a union.
 pub(super) fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
     let is_nullable = |index: usize| inputs.iter().any(|input| input.schema().field(index).is_nullable());
@@ -92,10 +92,10 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             Expr::Exists(inner) => {
                 !selects_expressions(&inner.subquery.subquery) && is_predicate_for_engine(&inner.subquery, schema)
             }
-            // The engine's join handles nulls if the subquery is not correlated.
+            // DataFusion's join handles nulls if the subquery is not correlated.
             Expr::InSubquery(inner) => {
                 let is_negated = inner.negated != is_not;
-                // The engine's join treats null as false if the operand is a constant or is simplified to one.
+                // DataFusion's join treats null as false if the operand is a constant or is simplified to one.
                 let is_correlated = !inner.subquery.outer_ref_columns.is_empty();
                 !is_correlated && (!is_negated || is_column(&inner.expr))
             }
@@ -107,7 +107,7 @@ fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
 }
 
-/// Rewrites a conjunct that the engine does not join as a whole. Descends into the operands of `AND` and `OR`.
+/// Rewrites a conjunct that DataFusion cannot join as a whole. Descends into the operands of `AND` and `OR`.
 fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Or | Operator::And), right }) => {
@@ -143,7 +143,7 @@ fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// Rewrites an expression whose value is used, which the engine computes without joins.
+/// Rewrites an expression whose value is used. DataFusion computes such expressions without joins.
 fn rewrite_value(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(expression.transform_up(|part| rewrite_subquery(part, schema))?.data)
 }
@@ -185,7 +185,7 @@ fn found_rows(part: &InSubquery, schema: &DFSchema) -> Result<(LogicalPlanBuilde
     Ok((rows.clone().filter(only_column(&rows).eq(operand.data))?, outer))
 }
 
-/// Condition that a correlated subquery has a row that equals the operand.
+/// Returns the condition that a correlated subquery has a row that equals the operand.
 fn found_condition(part: &InSubquery, schema: &DFSchema) -> Result<Expr> {
     let (rows, outer) = found_rows(part, schema)?;
     match flattened(rows.plan())? {
@@ -194,14 +194,14 @@ fn found_condition(part: &InSubquery, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// Makes a subquery of a plan. Its outer columns are those of `subquery`, and `outer`.
+/// Creates a subquery of a plan, with the outer columns of `subquery` and those in `outer`.
 fn with_outer(plan: LogicalPlan, subquery: &Subquery, outer: &[Expr]) -> Subquery {
     let outer_ref_columns = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
     Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() }
 }
 
-/// Gives the column of an `IN` subquery a new name, unless a column of a table is compared with a column. Without the
-/// new name, both sides of the engine's join could have a column of the same name.
+/// Renames the column of an `IN` subquery, unless a column of a table is compared with a column. Otherwise both sides
+/// of DataFusion's join could have a column of the same name.
 fn named_column(condition: Expr) -> Result<Expr> {
     let named = condition.transform_up(|part| match part {
         Expr::InSubquery(mut part) if !is_column(&part.expr) || !selects_columns(&part.subquery.subquery) => {
@@ -226,7 +226,7 @@ fn selects_columns(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether a query selects something else than columns and literals.
+/// Whether a query selects anything else than columns and literals.
 fn selects_expressions(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => {
@@ -236,7 +236,7 @@ fn selects_expressions(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether an operand is a column, maybe cast.
+/// Whether an operand is a column, possibly cast.
 fn is_column(operand: &Expr) -> bool {
     match operand {
         Expr::Column(_) => true,
@@ -272,7 +272,7 @@ fn three_valued_in(
 }
 
 /// Rows of a subquery under an alias that no outer column has. A subquery with outer columns keeps its names, because
-/// the engine does not resolve them below an alias.
+/// DataFusion does not resolve them below an alias.
 fn subquery_rows(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
     let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
     if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }
@@ -283,8 +283,8 @@ fn only_column(rows: &LogicalPlanBuilder) -> Expr {
     Expr::Column(rows.schema().columns().swap_remove(0))
 }
 
-/// Condition that a subquery has rows. Without outer columns it is a count, computed once. With outer columns it is an
-/// `EXISTS`, which the engine runs as a join.
+/// Returns the condition that a subquery has rows. Without outer columns it is a count, computed once. With outer
+/// columns it is an `EXISTS`, which DataFusion runs as a join.
 fn exists_condition(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
     if subquery.outer_ref_columns.is_empty() {
         return count_condition(rows, subquery, &[]);
@@ -293,7 +293,7 @@ fn exists_condition(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Exp
     Ok(Expr::Exists(Exists { subquery, negated: false }))
 }
 
-/// Condition that a subquery has rows, as a count. `outer` are outer columns in addition to the subquery's own.
+/// Returns the condition that a subquery has rows, as a count. `outer` are outer columns that `subquery` itself lacks.
 fn count_condition(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]) -> Result<Expr> {
     let is_correlated = !subquery.outer_ref_columns.is_empty() || !outer.is_empty();
     let rows = if is_correlated { rows } else { rows.limit(0, Some(1))? };
@@ -301,8 +301,8 @@ fn count_condition(rows: LogicalPlanBuilder, subquery: &Subquery, outer: &[Expr]
     Ok(Expr::ScalarSubquery(with_outer(counted, subquery, outer)).gt(lit(0_i64)))
 }
 
-/// Makes the column of a scalar subquery nullable, because the result is null if there is no row. The engine derives
-/// nullability from the column alone, also after simplification.
+/// Makes the column of a scalar subquery nullable, because the result is null if there is no row. DataFusion derives
+/// nullability from the column alone, even after simplification.
 fn rewrite_scalar(subquery: Subquery) -> Result<Transformed<Expr>> {
     let plan = &subquery.subquery;
     if always_has_rows(plan) || !subquery.outer_ref_columns.is_empty() {

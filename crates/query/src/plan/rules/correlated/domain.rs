@@ -1,4 +1,4 @@
-//! Rows of a correlated subquery for all values of its outer columns at once.
+//! Computes a correlated subquery for all values of its outer columns at once.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ pub struct Domain {
     /// Plan of the query that has these columns.
     source: LogicalPlan,
     pub outer: Vec<Column>,
-    /// Whether the domain keeps all rows of the query, also those with equal values.
+    /// Whether the domain has all rows of the query, rows with equal values included.
     has_all_rows: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Unnested {
 }
 
 impl Domain {
-    /// The columns of `input` that `subquery` uses.
+    /// Creates the domain of the columns of `input` that `subquery` uses.
     ///
     /// # Errors
     /// If `input`, which is read several times, may have other rows each time, or if `subquery` calls volatile
@@ -52,7 +52,7 @@ impl Domain {
         }
         let mut source_of_values = source(input, &outer);
         while let Some(part) = unrepeatable_part(source_of_values)? {
-            // The rows below the filter have more values, which does no harm: no row of the query joins to them.
+            // Below the filter there are more values. They do no harm, because no row of the query joins to them.
             let LogicalPlan::Filter(filter) = source_of_values else {
                 return not_impl_err!(
                     "a correlated subquery over rows of a query with {part} is not supported; store the rows in a table \
@@ -68,7 +68,7 @@ impl Domain {
         Ok(Self { source, outer, has_all_rows: false })
     }
 
-    /// All columns and rows of a query, which is read once.
+    /// Creates the domain of all columns and rows of a query, which is read once.
     pub fn of_rows(input: &LogicalPlan) -> Self {
         Self { source: input.clone(), outer: input.schema().columns(), has_all_rows: true }
     }
@@ -105,7 +105,8 @@ impl Domain {
         order.iter().map(|order| Ok(order.with_expr(self.replaced(&order.expr, keys)?))).collect()
     }
 
-    /// Rows of a plan for each row of the domain. A plan without outer columns is the same for all.
+    /// Returns the rows of a plan for each row of the domain. A plan without outer columns returns the same rows for
+    /// all.
     pub fn unnest(&self, plan: &LogicalPlan) -> Result<Unnested> {
         if self.outer.is_empty() {
             return Ok(Unnested { plan: plan.clone(), keys: Vec::new() });
@@ -129,7 +130,7 @@ impl Domain {
             }
             LogicalPlan::SubqueryAlias(alias) => {
                 let Unnested { plan, keys } = self.unnest(&alias.input)?;
-                // The alias would hide the relation of the keys, so they get names of their own.
+                // The alias would hide the relation of the keys, so they get new names.
                 let names: Vec<String> = keys.iter().map(|_| unique("taut key")).collect();
                 let plan = LogicalPlanBuilder::from(renamed(plan, &keys, &names)?).alias(alias.alias.clone())?;
                 let keys = names.into_iter().map(|name| Column::new(Some(alias.alias.clone()), name)).collect();
@@ -158,7 +159,7 @@ impl Domain {
             LogicalPlan::Join(join) => self.join(join),
             LogicalPlan::Union(union) => self.union(union),
             LogicalPlan::Values(values) => {
-                // Each row is a projection of its own.
+                // Each row is a separate projection.
                 let columns = values.schema.columns();
                 let rows = values.values.iter().map(|row| {
                     let named = row.iter().zip(&columns).map(|(value, column)| value.clone().alias(&column.name));
@@ -178,7 +179,7 @@ impl Domain {
         }
     }
 
-    /// Aggregates for each key. Without GROUP BY, a key without rows has a row as well.
+    /// Aggregates for each key. Without GROUP BY, a key without rows gets a row too.
     fn aggregate(&self, aggregate: &Aggregate) -> Result<Unnested> {
         if aggregate.group_expr.iter().any(|group| matches!(group, Expr::GroupingSet(_))) {
             return not_impl_err!("outer columns in a subquery with GROUPING SETS, ROLLUP or CUBE are not supported");
@@ -211,7 +212,7 @@ impl Domain {
         Ok(Unnested { plan: joined.project(columns)?.build()?, keys: domain.keys })
     }
 
-    /// The first rows for each key.
+    /// Returns the first rows for each key.
     fn limit(&self, limit: &Limit) -> Result<Unnested> {
         let (SkipType::Literal(skip), FetchType::Literal(fetch)) = (limit.get_skip_type()?, limit.get_fetch_type()?)
         else {
@@ -331,7 +332,7 @@ impl Domain {
         Ok(Unnested { plan: LogicalPlanBuilder::from(plan).project(columns)?.build()?, keys })
     }
 
-    /// The first row for each key, and the number of rows.
+    /// Returns the first value for each key, and the number of its rows.
     pub fn first_rows(&self, unnested: Unnested) -> Result<Unnested> {
         let Unnested { plan, keys } = unnested;
         let Some(value) = other_columns(&plan, &keys).into_iter().next() else {
@@ -366,7 +367,7 @@ fn numbered_rows(
     Ok(Unnested { plan: plan.project(as_expressions(&columns))?.build()?, keys })
 }
 
-/// The part of a query that may return other rows when it is run again.
+/// Returns a description of the part of a query that may return other rows in a second run, or `None`.
 fn unrepeatable_part(plan: &LogicalPlan) -> Result<Option<&'static str>> {
     /// Window functions that return the same for peers, so that the order of equal rows has no effect.
     const BY_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
@@ -506,7 +507,7 @@ pub fn unique(name: &str) -> String {
     format!("{name} {}", LAST.get())
 }
 
-/// Columns of a plan but for its keys.
+/// Returns the columns of a plan except its keys.
 pub fn other_columns(plan: &LogicalPlan, keys: &[Column]) -> Vec<Column> {
     plan.schema().columns().into_iter().filter(|column| !keys.contains(column)).collect()
 }
@@ -525,9 +526,9 @@ pub fn all_conditions(join: &Join) -> Vec<Expr> {
     on.chain(join.filter.iter().cloned().flat_map(split_conjunction_owned)).collect()
 }
 
-/// Conditions that rows have the same values, where null is the same as null. For a nullable column they compare
-/// `coalesce(column, default value)` and `column IS NULL`, which are never null. A join in which null equals null would
-/// not do: the engine adds equalities of the statement to it, and in these null equals nothing.
+/// Returns conditions that are true if rows have the same values, where null equals null. For a nullable column they
+/// compare `coalesce(column, default value)` and `column IS NULL`, which are never null. A join in which null equals
+/// null does not work: DataFusion adds equalities of the statement to that join, and in these null equals nothing.
 pub fn same_values(left: &[Column], right: &[Column], schemas: [&DFSchema; 2]) -> Result<Vec<Expr>> {
     let mut conditions = Vec::with_capacity(left.len());
     for (left, right) in left.iter().zip(right) {
@@ -550,7 +551,7 @@ pub fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr::new(Box::new(left), operator, Box::new(right)))
 }
 
-/// A plan whose first columns are the keys under other names.
+/// Returns a plan whose first columns are the keys, renamed to `names`.
 pub fn renamed(plan: LogicalPlan, keys: &[Column], names: &[String]) -> Result<LogicalPlan> {
     let others = other_columns(&plan, keys);
     let renamed = as_expressions(keys).zip(names).map(|(key, name)| key.alias(name));

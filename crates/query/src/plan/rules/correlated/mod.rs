@@ -1,4 +1,4 @@
-//! Correlated scalar subqueries and lateral joins that the engine cannot decorrelate: those that compare outer columns
+//! Correlated scalar subqueries and lateral joins that DataFusion cannot decorrelate: those that compare outer columns
 //! other than by equality, have no aggregate, or have a limit.
 //!
 //! The subquery is computed once for all distinct values of its outer columns, its domain, and joined (Neumann and
@@ -153,7 +153,7 @@ fn contains_joined(expression: &Expr, schema: &DFSchema, engine_joins: bool) -> 
         .unwrap_or(false)
 }
 
-/// Whether this rule joins a scalar subquery of a node whose input has `schema`. `engine_joins` is whether the engine
+/// Whether this rule joins a scalar subquery of a node whose input has `schema`. `engine_joins` is whether DataFusion
 /// joins subqueries of such a node.
 fn is_joined(subquery: &Subquery, schema: &DFSchema, engine_joins: bool) -> bool {
     let outer = outer_columns(&subquery.subquery).unwrap_or_default();
@@ -162,14 +162,14 @@ fn is_joined(subquery: &Subquery, schema: &DFSchema, engine_joins: bool) -> bool
     !outer.is_empty() && !is_for_engine
 }
 
-/// Whether the engine joins `EXISTS` or `IN` of a subquery in a condition on rows with `schema`.
+/// Whether DataFusion joins `EXISTS` or `IN` of a subquery in a condition on rows with `schema`.
 pub(super) fn is_predicate_for_engine(subquery: &Subquery, schema: &DFSchema) -> bool {
     let outer = outer_columns(&subquery.subquery).unwrap_or_default();
     let plan = &subquery.subquery;
     outer.is_empty() || (has_only_filters(plan, &|_| true) && are_resolved(&outer, schema, plan))
 }
 
-/// Whether the engine resolves the columns of a subquery: the query around it has the outer columns, the subquery has
+/// Whether DataFusion resolves the columns of a subquery: the query around it has the outer columns, the subquery has
 /// no column of the same name, and the columns of the subquery have different names.
 fn are_resolved(outer: &BTreeSet<Column>, schema: &DFSchema, subquery: &LogicalPlan) -> bool {
     fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
@@ -178,8 +178,8 @@ fn are_resolved(outer: &BTreeSet<Column>, schema: &DFSchema, subquery: &LogicalP
     outer.iter().all(|column| schema.has_column(column) && !exposes(subquery, column)) && has_distinct_names(subquery)
 }
 
-/// Whether the columns that a subquery returns, or compares with outer columns, have different names. The engine joins
-/// by these columns under one alias for the whole subquery, so it would take `q.id` for `p.id`.
+/// Whether the columns that a subquery returns, or compares with outer columns, have different names. DataFusion joins
+/// by these columns under one alias for the whole subquery, so it would confuse `q.id` with `p.id`.
 fn has_distinct_names(subquery: &LogicalPlan) -> bool {
     let mut joined: BTreeSet<Column> = subquery.schema().columns().into_iter().collect();
     let collected = subquery.apply(|node| {
@@ -194,7 +194,7 @@ fn has_distinct_names(subquery: &LogicalPlan) -> bool {
     collected.is_ok() && names.len() == joined.len()
 }
 
-/// Whether the engine joins a scalar subquery: an aggregate without groups over filters that compare outer columns by
+/// Whether DataFusion joins a scalar subquery: an aggregate without groups over filters that compare outer columns by
 /// equality.
 fn is_for_engine(plan: &LogicalPlan) -> bool {
     match plan {
@@ -291,7 +291,7 @@ fn has_at_most_one_row(plan: &LogicalPlan) -> bool {
 }
 
 /// Joins the correlated scalar subqueries in the condition of a join with the side that has their outer columns. For an
-/// inner join, those with columns of both sides become a filter.
+/// inner join, subqueries with outer columns of both sides become a filter above the join.
 fn joined_condition(join: Join) -> Result<Transformed<LogicalPlan>> {
     let schema = Arc::clone(&join.schema);
     let contains = |expression: &Expr| contains_joined(expression, &schema, false);
@@ -379,8 +379,8 @@ fn reads_no_table(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The rows of a join whose lateral subquery reads no table. The left side is read once, and the subquery computed for
-/// each of its rows.
+/// Returns the rows of a join whose lateral subquery reads no table. The left side is read once, and the subquery is
+/// computed for each of its rows.
 fn expanded(join: &Join) -> Result<LogicalPlan> {
     let domain = Domain::of_rows(&join.left);
     let Unnested { plan, keys } = domain.unnest(&join.right)?;

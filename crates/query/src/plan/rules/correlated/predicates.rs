@@ -1,5 +1,5 @@
-//! `EXISTS` in the form that the engine joins: the correlated conditions are at the top, over columns that have new
-//! names. The statement, and the plan of its subquery:
+//! Rewrites the subquery of `EXISTS` so that DataFusion can join it: the correlated conditions are at the top, over
+//! columns with new names. A condition, and the new plan of its subquery:
 //!
 //! ```text
 //!   EXISTS (SELECT a + 1 FROM (SELECT * FROM u WHERE p) z WHERE z.a > t.x)
@@ -10,7 +10,7 @@
 //!         u
 //! ```
 //!
-//! The engine's own join fails if the subquery selects an expression that is also compared with an outer column.
+//! DataFusion's own join fails if the subquery selects an expression that is also compared with an outer column.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery, 
 
 use super::domain::{has_correlated, has_outer, unique, uses_outer};
 
-/// A subquery that has rows if and only if `plan` has. `None` if `plan` uses outer columns elsewhere than in filters.
+/// Returns a subquery that has rows if and only if `plan` has. `None` if `plan` uses outer columns outside of filters.
 pub fn flattened(plan: &LogicalPlan) -> Result<Option<Subquery>> {
     let Some((input, conditions)) = flatten(plan, Vec::new())? else { return Ok(None) };
     if conditions.iter().any(has_correlated) {
@@ -59,7 +59,8 @@ pub fn flattened(plan: &LogicalPlan) -> Result<Option<Subquery>> {
     Ok(Some(Subquery { outer_ref_columns: plan.all_out_ref_exprs(), subquery: Arc::new(plan), spans: Spans::new() }))
 }
 
-/// The part of a plan below all uses of outer columns, and all conditions above that part, in terms of its columns.
+/// Returns the part of a plan below all uses of outer columns, and all conditions above that part, in terms of its
+/// columns.
 fn flatten(plan: &LogicalPlan, mut conditions: Vec<Expr>) -> Result<Option<(LogicalPlan, Vec<Expr>)>> {
     if !uses_outer(plan)? {
         return Ok(Some((plan.clone(), conditions)));
@@ -85,7 +86,7 @@ fn flatten(plan: &LogicalPlan, mut conditions: Vec<Expr>) -> Result<Option<(Logi
     }
 }
 
-/// Replaces the columns in conditions. `value` returns what a column stands for, given its index in `schema`.
+/// Replaces the columns in conditions. `value` returns the replacement of a column, given its index in `schema`.
 fn replaced(conditions: Vec<Expr>, schema: &DFSchema, value: impl Fn(usize) -> Expr) -> Result<Vec<Expr>> {
     let replace = |condition: Expr| {
         let replaced = condition.transform_up(|part| match &part {
