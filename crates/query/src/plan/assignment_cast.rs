@@ -1,7 +1,7 @@
 //! Assignment casts: functions that cast numbers to integer columns and refuse numbers with a fraction.
 //!
 //! A cast in SQL rounds `2.9` to `3`. A value that a statement assigns to a column is cast implicitly, and must not
-//! change. Therefore these implicit casts are calls of the functions here.
+//! change. Therefore these implicit casts become calls of functions that refuse fractions.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The columns that `COPY t TO 'file'` writes: all but the generated ones, which `COPY t FROM 'file'` does not take.
+//! The columns that `COPY t TO 'file'` writes: all except generated columns, which `COPY t FROM 'file'` does not
+//! accept.
 
 use std::sync::Arc;
 
@@ -10,11 +11,11 @@ use taut_types::ColumnIndex;
 
 use crate::exec::scan::TautTable;
 
-/// Leaves the generated columns out of a plan that copies a whole table. Returns other plans unchanged, also that of a
-/// query such as `COPY (SELECT * FROM t) TO 'file'`.
+/// Removes the generated columns from a plan that copies a whole table. Returns other plans unchanged, for example the
+/// plan of `COPY (SELECT * FROM t) TO 'file'`.
 ///
 /// # Errors
-/// If all columns of the table are generated, so that none is left.
+/// If all columns of the table are generated.
 pub fn without_generated_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Copy(copy) = plan else { return Ok(plan) };
     let LogicalPlan::TableScan(scan) = copy.input.as_ref() else { return Ok(LogicalPlan::Copy(copy)) };

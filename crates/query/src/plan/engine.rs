@@ -43,8 +43,8 @@ impl ConfigExtension for TautOptions {
 }
 
 /// Bytes up to which one thread builds the hash table of a join for all threads, divided by the number of threads. The
-/// other threads are idle during the build, but the rows of the larger side need not be repartitioned. The more threads
-/// there are, the more idle time that costs, so the limit is lower.
+/// other threads are idle during the build, but the rows of the larger side need not be repartitioned. More threads
+/// mean more idle time, so the limit is lower.
 const SHARED_BUILD_BYTES: usize = 512 << 20;
 /// Rows up to which one thread builds the hash table, divided by the number of threads like [`SHARED_BUILD_BYTES`].
 const SHARED_BUILD_ROWS: usize = 32_000_000;
@@ -117,7 +117,7 @@ impl Engine {
         // itself.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_IN_MEMORY);
-        // The check compares nullability, and would fail: the engine plans `x IS TRUE` as never null, and executes it
+        // The check compares nullability, and would fail: DataFusion plans `x IS TRUE` as never null, and executes it
         // as nullable.
         options.execution.skip_physical_aggregate_schema_check = true;
         let optimizer = &mut options.optimizer;
@@ -186,10 +186,10 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules
 }
 
-/// DataFusion's physical rules with Taut's rules: inputs of grouping sets first, `NOT IN` before the rules that choose
-/// join algorithms, calls on sequences and windows without an order before those that
-/// distribute and sort rows, filters pushed down only by names that are
-/// unambiguous, and aggregation in scans and the order of rows last, before the final check.
+/// DataFusion's physical rules with Taut's rules. First: inputs of grouping sets. Before the rules that choose join
+/// algorithms: `NOT IN`. Before the rules that distribute and sort rows: calls on sequences, and windows without an
+/// order. Last, before the final check: aggregation in scans, and the order of rows. Filters are pushed down only by
+/// unambiguous names.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
     let unambiguous = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match is_pushdown(&rule) {

@@ -1,4 +1,4 @@
-//! Forms of `INSERT` that the engine plans differently from PostgreSQL: with fewer values than the table has columns,
+//! Forms of `INSERT` that DataFusion plans differently from PostgreSQL: with fewer values than the table has columns,
 //! and with queries that contain `VALUES`.
 
 use std::collections::HashSet;
@@ -61,7 +61,7 @@ pub async fn with_first_columns(
 /// Checks that an `INSERT` gives no value to a column that is `GENERATED ALWAYS`.
 ///
 /// # Errors
-/// If it does, or if it cannot be planned.
+/// If the `INSERT` gives one, or cannot be planned.
 pub async fn check_given_values(state: &SessionState, statement: &EngineStatement) -> Result<(), QueryError> {
     let Some(Ast::Insert(Insert { table: TableObject::TableName(name), columns, source: Some(source), .. })) =
         insert_ast(statement)
@@ -103,7 +103,7 @@ pub async fn check_given_values(state: &SessionState, statement: &EngineStatemen
 }
 
 /// Whether a statement is an `INSERT` of a query with a `VALUES` list somewhere inside, or an `EXPLAIN` or `PREPARE` of
-/// one. An `INSERT ... VALUES` does not count.
+/// one. False for `INSERT ... VALUES`.
 pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
     struct ListFinder;
     impl Visitor for ListFinder {
@@ -130,7 +130,7 @@ pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
 }
 
 /// Plans an `INSERT` of a query with a `VALUES` list somewhere inside, such as `INSERT INTO t SELECT v FROM (VALUES
-/// (1.5)) AS x(v)`. The engine's planner treats every list of values in an `INSERT` as rows of the table, and casts
+/// (1.5)) AS x(v)`. DataFusion's planner treats every list of values in an `INSERT` as rows of the table, and casts
 /// them to its columns before they are used. `None` if the table or a named column does not exist, or if a column is
 /// named twice.
 ///
@@ -147,7 +147,7 @@ pub async fn insert_of_listed_values(
     let table = object_name_to_table_reference(name.clone(), true)?;
     let Some(provider) = state.schema_for_ref(table.clone())?.table(table.table()).await? else { return Ok(None) };
     let schema = provider.schema();
-    // The query is planned in place of the `INSERT`, so that it keeps the parameters of `PREPARE`.
+    // The query is planned instead of the `INSERT`, so that it keeps the parameters of `PREPARE`.
     *inner = Ast::Query(source.clone());
     let planned = statement_to_plan(state, &query).await?;
     let rows = query_of(&planned);
@@ -200,7 +200,7 @@ fn with_query(plan: LogicalPlan, query: LogicalPlan) -> LogicalPlan {
     }
 }
 
-/// Whether a query is a `VALUES` list, or a set operation with one. Subqueries do not count.
+/// Whether a query is a `VALUES` list, or a set operation with one. False for a list in a subquery.
 fn lists(body: &SetExpr) -> bool {
     match body {
         SetExpr::Values(_) => true,
@@ -240,7 +240,7 @@ fn insert_ast(statement: &EngineStatement) -> Option<&Ast> {
     }
 }
 
-/// The same `INSERT`, to be changed.
+/// Mutable variant of [`insert_ast`].
 fn insert_ast_of(statement: &mut EngineStatement) -> Option<&mut Ast> {
     fn inside(ast: &mut Ast) -> Option<&mut Ast> {
         match ast {

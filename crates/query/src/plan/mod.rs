@@ -1,4 +1,4 @@
-//! From a statement to a physical plan: the engine's configuration, planning rules, tables and files as DataFusion sees
+//! From a statement to a physical plan: DataFusion's configuration, planning rules, tables and files as DataFusion sees
 //! them, values of parameters, and cached plans.
 
 pub mod assignment_cast;
@@ -28,28 +28,28 @@ use crate::error::QueryError;
 /// Maximum number of aliases that are replaced in a statement.
 const ALIASES_MAX: usize = 64;
 
-/// The relations that names without a schema stand for. An extension of the configuration of a statement.
+/// Resolves names without a schema. An extension of the configuration of a statement.
 pub struct SearchedNames(pub Arc<dyn RelationNames>);
 
 /// Looks up names without a schema.
 pub trait RelationNames: Send + Sync {
-    /// The table or view that a name stands for. `None` for files and relations of the statement.
+    /// Returns the table or view with this name. `None` for files, and for relations that the statement itself defines.
     fn relation(&self, name: &str) -> Option<QualifiedName>;
 }
 
-/// Plans a statement. A name means a column of a table, or an alias of the select list if no such column exists. The
-/// rows of a `WITH` query are computed once if PostgreSQL would: see [`rules::with_materialized_rows`].
+/// Plans a statement. A name refers to a column of a table, or to an alias of the select list if no such column exists.
+/// The rows of a `WITH` query are computed once if PostgreSQL would: see [`rules::with_materialized_rows`].
 ///
 /// # Errors
-/// Those of the engine's planner.
+/// If DataFusion cannot plan the statement.
 pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
     rules::with_materialized_rows(unmaterialized_plan(state, statement).await?, statement)
 }
 
-/// Plans a statement as [`statement_to_plan`], with a copy of each `WITH` query in each place that reads it.
+/// Plans a statement like [`statement_to_plan`], but computes a `WITH` query once for each reference to it.
 ///
 /// # Errors
-/// Those of the engine's planner.
+/// If DataFusion cannot plan the statement.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
     let names = state.config().get_extension::<SearchedNames>();
     let resolve = |name: &str| names.as_ref().and_then(|names| names.0.relation(name));
@@ -74,7 +74,7 @@ async fn checked_plan(state: &SessionState, statement: &Statement) -> Result<Log
     Ok(plan)
 }
 
-/// Plans a statement. Returns the form of it that the planner accepted.
+/// Plans a statement. Also returns the statement that DataFusion accepted, in which names may be replaced.
 async fn plan_as_written<'a>(
     state: &SessionState,
     statement: &'a Statement,

@@ -5,10 +5,10 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr};
 use taut_sql::ALL_COLUMNS;
 
-/// Replaces the marks in a plan.
+/// Replaces each marked order of a plan by an order by all columns.
 ///
 /// # Errors
-/// Those of rebuilding plans.
+/// If DataFusion cannot rebuild the plan.
 pub fn order_by_all_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     let ordered = plan.transform_down_with_subqueries(|node| match node {
         LogicalPlan::Sort(mut sort) => {
@@ -22,7 +22,7 @@ pub fn order_by_all_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(ordered.data)
 }
 
-/// The key with the direction of a marked order. `None` for other orders.
+/// Returns the key with the direction of a marked order, or `None` for other orders.
 fn direction(keys: &[SortExpr]) -> Option<&SortExpr> {
     let [key, SortExpr { expr: Expr::Literal(mark, _), .. }] = keys else { return None };
     let is_mark =

@@ -72,7 +72,7 @@ fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// The value that is searched, and the values of the array, of a search in a constant array. `None` for other
+/// Returns the searched value and the values of the array if an expression searches a constant array. `None` for other
 /// expressions and for empty arrays.
 fn list_of(expression: &Expr) -> Option<(Expr, Vec<Expr>)> {
     let Expr::ScalarFunction(call) = expression else { return None };
@@ -136,7 +136,7 @@ fn array_of(values: &[Value]) -> Result<ScalarValue> {
     Ok(ScalarValue::List(ScalarValue::new_list_nullable(&scalars, &common)))
 }
 
-/// The type that values of two types have in one array. `None` if there is none.
+/// Returns the type that values of two types have in one array, or `None` if there is none.
 fn common_type(left: &DataType, right: &DataType) -> Option<DataType> {
     use DataType::{Decimal128, Float64, Int64, List, Null};
     /// Digits of a bigint.

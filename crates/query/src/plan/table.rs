@@ -34,7 +34,7 @@ impl TautTable {
         conditions.iter().filter_map(|condition| self.admitted_share(condition)).fold(share, f64::min)
     }
 
-    /// Scan of `columns` of the stored table, for rows that pass conditions on visible columns.
+    /// Creates a scan of `columns` of the stored table, for rows that pass conditions on visible columns.
     ///
     /// # Errors
     /// If a condition cannot be computed, or a column does not exist.
@@ -64,7 +64,7 @@ impl TautTable {
         ScanSource::try_new(table, columns, conditions, share, limit, partitions)
     }
 
-    /// Adds nulls for the hidden columns to rows of the visible columns. The values are computed when the rows are
+    /// Adds the hidden columns to rows of the visible columns, with nulls. Their values are computed when the rows are
     /// written.
     fn with_hidden_columns(&self, rows: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if self.stored.constraints.index_columns.is_empty() {
@@ -140,7 +140,7 @@ impl TableProvider for TautTable {
         self.defaults.get_or_init(defaults).get(column)
     }
 
-    /// The scan evaluates every condition exactly, except for conditions on row ids.
+    /// The scan evaluates every condition exactly, except conditions on row ids.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         let has_row_ids = self.has_row_ids();
         let reads_ids = |filter: &Expr| has_row_ids && filter.column_refs().iter().any(|column| column.name() == ROW);
