@@ -57,7 +57,7 @@ pub(crate) struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Creates a writer of blocks of a design for the table of a name. Partitioning is up to the caller.
+    /// Creates a writer of blocks of a design for a table. The caller must partition the rows.
     pub fn new(changes: &Changes, (table, schema): (&str, &Arc<Schema>), design: &TableDesign, threads: usize) -> Self {
         let is_temporary = is_temporary_relation(table);
         let design = TableDesign { partition_by: None, ..design.clone() };
@@ -98,8 +98,8 @@ impl BlockWriter {
 /// Rows in the types of the target.
 pub(crate) type CoercedStream = BoxStream<'static, Result<RecordBatch>>;
 
-/// Writes blocks that each belong to one partition of the table. Takes one batch from each stream in turn, so that the
-/// same streams always lead to the same blocks.
+/// Writes blocks that each belong to one partition of the table. Reads one batch from each stream in rotation, so that
+/// the same streams always produce the same blocks.
 async fn write_partitioned(mut partitioner: Partitioner, streams: Vec<CoercedStream>) -> Result<Vec<NewBlock>> {
     /// Maximum number of batches that are read ahead from each stream.
     const AHEAD: usize = 4;
@@ -158,7 +158,7 @@ async fn write_blocks_parallel(
                 buffered.push(batch);
                 break;
             }
-            // The part of the batch that fills the block; at least one row.
+            // The part of the batch that fills the block: at least one row.
             let rows = (rows_missing as usize).max(1);
             buffered.push(batch.slice(0, rows));
             batch = batch.slice(rows, batch.num_rows() - rows);
@@ -195,7 +195,7 @@ async fn write_blocks_streaming(
     Ok(blocks)
 }
 
-/// Estimated bytes of a batch in plain form. Strings count by the length of their values.
+/// Estimated plain bytes of a batch, without encoding. For strings, the length of their values.
 pub(crate) fn plain_bytes(batch: &RecordBatch, schema: &Schema) -> u64 {
     let rows = batch.num_rows() as u64;
     let column_bytes = |(array, column): (&ArrayRef, &taut_types::Column)| match column.logical_type.plain_bytes() {

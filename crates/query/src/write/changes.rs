@@ -1,4 +1,4 @@
-//! Destination of a statement's changes: the transaction that it is part of, or immediate commits.
+//! Destination of a statement's changes: the statement's transaction, or immediate commits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use taut_types::{ColumnIndex, TableDesign};
 use crate::error::QueryError;
 use crate::runtime::cancellation::Cancellation;
 
-/// Where a statement reads from and writes its changes to.
+/// Reads snapshots for a statement and applies its changes.
 #[derive(Clone, Debug)]
 pub struct Changes {
     store: Arc<Store>,
@@ -59,13 +59,13 @@ impl Changes {
         Self { transaction: Some(transaction), ..Self::autocommit(store) }
     }
 
-    /// Sets the cancellation of the statement, which [`Changes::commit_last`] heeds.
+    /// Sets the cancellation of the statement, which [`Changes::commit_last`] checks.
     #[must_use]
     pub fn with_cancellation(self, cancellation: Cancellation) -> Self {
         Self { cancellation: Some(cancellation), ..self }
     }
 
-    /// Returns a copy for a statement that changes values of `columns` only; `None` for any column.
+    /// Returns a copy for a statement that changes only values of `columns`. `None` means any column.
     #[must_use]
     pub fn with_assigned_columns(&self, columns: Option<Arc<BTreeSet<ColumnIndex>>>) -> Self {
         Self { assigned: columns, ..self.clone() }
@@ -111,10 +111,10 @@ impl Changes {
         }
     }
 
-    /// Applies changes to the catalog, all or none.
+    /// Applies changes to the catalog, all or none of them.
     ///
     /// # Errors
-    /// If `change` returns an error, or if the log cannot be written. Nothing has changed then.
+    /// If `change` returns an error, or if the log cannot be written. The catalog is then unchanged.
     pub fn commit<T, E: From<CommitError>>(
         &self,
         change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>,
@@ -126,11 +126,11 @@ impl Changes {
     }
 
     /// Like [`Changes::commit`], for the last change of a statement. Fails if the statement is already cancelled.
-    /// Otherwise it cannot be cancelled any more.
+    /// Otherwise the statement can no longer be cancelled.
     ///
     /// # Errors
-    /// If the statement is cancelled, `change` returns an error, or the log cannot be written. Nothing has changed
-    /// then.
+    /// If the statement is cancelled, `change` returns an error, or the log cannot be written. The catalog is then
+    /// unchanged.
     pub fn commit_last<T, E>(&self, change: impl FnOnce(&mut CatalogEdit) -> Result<T, E>) -> Result<T, QueryError>
     where
         E: From<CommitError>,
@@ -142,8 +142,8 @@ impl Changes {
         }
     }
 
-    /// Runs optional work after the commit, until the statement is cancelled. The outcome of the statement does not
-    /// depend on it.
+    /// Runs optional work after the commit, until the statement is cancelled. The work does not affect the result of
+    /// the statement.
     pub async fn run_after_commit(&self, work: impl Future) {
         match &self.cancellation {
             Some(cancellation) => cancellation.run_after_commit(work).await,
@@ -155,7 +155,7 @@ impl Changes {
     /// committed.
     ///
     /// # Errors
-    /// If the file cannot be written. Nothing is left of it then.
+    /// If the file cannot be written. The incomplete file is removed.
     pub fn write_block(
         &self,
         is_temporary: bool,

@@ -1,4 +1,4 @@
-//! Converts batches from outside to the types of a table. A conversion that would lose information is an error.
+//! Converts batches of other sources to the types of a table. A conversion that would lose information is an error.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Coercion {
     checks: Checks,
 }
 
-/// A value that does not fit is an error, never a null.
+/// Cast options under which a value that does not fit is an error, not a null.
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
 impl Coercion {
@@ -76,20 +76,20 @@ impl Coercion {
         Ok(Self { table: table.to_owned(), target: arrow, casts, zone: None, generated, checks: Checks::default() })
     }
 
-    /// As [`Coercion::new`], for new rows of an existing table. Its generated columns are computed, values of the
-    /// source for them are ignored, and the rows must pass its check constraints.
+    /// Like [`Coercion::new`], for new rows of an existing table. Computes its generated columns, ignores values of the
+    /// source for them, and checks its check constraints.
     ///
     /// # Errors
-    /// As [`Coercion::new`].
+    /// If the numbers of columns differ, a type cannot be cast, or an expression of the table cannot be compiled.
     pub fn for_table(source: &SchemaRef, table: &Table) -> Result<Self> {
         let checks = Checks::compile(table).map_err(|error| DataFusionError::External(Box::new(error)))?;
         Ok(Self { checks, ..Self::without_checks(source, table)? })
     }
 
-    /// As [`Coercion::for_table`], without the check constraints.
+    /// Like [`Coercion::for_table`], without the check constraints.
     ///
     /// # Errors
-    /// As [`Coercion::new`].
+    /// If the numbers of columns differ, a type cannot be cast, or an expression of the table cannot be compiled.
     pub fn without_checks(source: &SchemaRef, table: &Table) -> Result<Self> {
         let generated = GeneratedColumns::compile(table);
         let generated = generated.map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -205,7 +205,7 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
     }
 }
 
-/// Index of the first row whose fraction a cast to an integer has cut. Rounding to the digits of a decimal or
+/// Index of the first row whose fraction a cast to an integer has truncated. Rounding to the digits of a decimal or
 /// floating-point column is allowed, as in an SQL assignment.
 fn first_lossy_row(array: &ArrayRef, cast: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let (from, to) = (array.data_type(), cast.data_type());

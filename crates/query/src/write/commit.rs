@@ -1,4 +1,4 @@
-//! Commits of rewritten rows, and checks that the table has not changed in the meantime.
+//! Commits of rewritten rows, and checks that the table has not changed meanwhile.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(crate) fn partitioning_of(table: &Table) -> Option<Arc<Partitioning>> {
     table.partitions.as_ref().map(|partitions| Arc::new(partitions.partitioning.clone()))
 }
 
-/// Refuses to commit rows that were made for columns, or checked against constraints, that have changed since.
+/// Refuses to commit rows if the columns or constraints that they were made for have changed.
 ///
 /// # Errors
 /// If the columns or the constraints of the table have changed since it was looked up.
@@ -25,7 +25,7 @@ pub(crate) fn check_constraints(looked_up: &Table, catalog: &Catalog) -> std::re
     }
 }
 
-/// Refuses to overwrite another statement's change to the design of a table. Ignores changes of indexes.
+/// Refuses to overwrite a change of another statement to the design of a table. Ignores changes of indexes.
 ///
 /// # Errors
 /// If the design has changed since the table was looked up.
@@ -38,12 +38,12 @@ pub(crate) fn check_design(looked_up: &Table, newest: &Table) -> std::result::Re
     }
 }
 
-/// Replaces rows of a table by blocks in the sort order of a new design, and gives the table this design and, if known,
-/// its partitions.
+/// Replaces rows of a table by blocks in the sort order of a new design. Sets this design and, if they are known, its
+/// partitions.
 ///
 /// # Errors
 /// If the table was dropped or its design has changed. Also if the new design has another sort order, and rows were
-/// added to the table in the meantime.
+/// added to the table meanwhile.
 pub(crate) fn replace_all(
     edit: &mut CatalogEdit,
     table: &Table,
@@ -53,11 +53,11 @@ pub(crate) fn replace_all(
 ) -> std::result::Result<(), CommitError> {
     let newest = edit.catalog().table_of(table.id).ok_or(CommitError::NoTable { table: table.id })?;
     check_design(table, newest)?;
-    // Rows that were added in the meantime are in the old sort order.
+    // Rows that were added meanwhile are in the old sort order.
     if design.sort_by != newest.design.sort_by && newest.blocks.len() > old.blocks.len() {
         return Err(CommitError::SortOrder { table: table.name.clone() });
     }
-    // Another statement may have changed the indexes. The newest ones stay.
+    // Another statement may have changed the indexes. Its indexes are used.
     let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.clone() };
     add_key_indexes((&newest.name, &mut design), &newest.constraints, edit.catalog())?;
     let known = newest.partitions.as_ref().map(|partitions| partitions.partitioning.clone());

@@ -1,4 +1,4 @@
-//! Rows of a table that are not deleted, for statements that copy them to other blocks.
+//! Reads rows of a table that are not deleted, for statements that copy them to other blocks.
 
 use std::sync::Arc;
 
@@ -61,8 +61,8 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
     Ok(batches)
 }
 
-/// Describes the rows to replace when the live rows of some blocks, and optionally of all delta pages, are written to
-/// other blocks.
+/// Describes the rows to replace when the live rows of some blocks, and of all delta pages if `with_pages`, are written
+/// to other blocks.
 ///
 /// # Errors
 /// If a block cannot be read.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! If a range partitioning has no boundaries yet, quantiles of the waiting rows become its boundaries. In that case
-//! rows may wait up to the second limit. If the rows are too few or too similar for final boundaries, they go to
-//! unpartitioned blocks: see [`boundaries_are_final`]. docs/adr/0012-partitions.md gives the reasons.
+//! rows may wait up to the second limit. If the rows are too few or too similar for final boundaries, they are written
+//! to unpartitioned blocks: see [`boundaries_are_final`]. docs/adr/0012-partitions.md gives the reasons.
 
 use std::sync::Arc;
 
@@ -38,11 +38,11 @@ const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { buffered: 256 << 20, partitio
 /// Maximum number of values in the sample from which boundaries are chosen.
 pub(crate) const SAMPLE_ROWS: u64 = 65_536;
 
-/// Rows per partition at which range boundaries become final, even if there are fewer boundaries than the design asks
-/// for.
+/// Rows per partition at which range boundaries become final, even if there are fewer boundaries than the design
+/// requests.
 const FINAL_ROWS_PER_PARTITION: u64 = 64;
 
-/// Whether boundaries chosen from `rows` rows are final: there are as many as the design asks for, or more rows would
+/// Whether boundaries chosen from `rows` rows are final: there are as many as the design requests, or more rows would
 /// hardly change them.
 pub(crate) fn boundaries_are_final(partitioning: &Partitioning, rows: u64) -> bool {
     partitioning.is_complete() || (partitioning.is_divided() && rows >= final_boundary_rows(partitioning.design()))
@@ -73,13 +73,13 @@ struct PartitionBuffer {
     batches: Vec<RecordBatch>,
     extent: Extent,
     bytes: usize,
-    /// Block of unlimited size, begun when its rows took too much memory.
+    /// Block of unlimited size, started early because its rows took too much memory.
     builder: Option<BlockInProgress>,
     written: Vec<SpawnedTask<Result<NewBlock>>>,
 }
 
 impl Partitioner {
-    /// Divides rows by `partitioning`, or by boundaries chosen from the rows. Without a design, rows stay
+    /// Divides rows by `partitioning`. If it is `None`, chooses boundaries from the rows. Without a design, rows stay
     /// unpartitioned.
     pub fn new(writer: BlockWriter, design: Option<PartitionDesign>, partitioning: Option<Arc<Partitioning>>) -> Self {
         let partitioning = partitioning.or_else(|| design.and_then(Partitioning::without_boundaries).map(Arc::new));
@@ -270,7 +270,7 @@ async fn push_all(mut builder: BlockInProgress, batches: Vec<RecordBatch>) -> Re
     task.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?
 }
 
-/// Splits batches by partition. Keeps the order of the rows in each partition.
+/// Splits batches by partition. The rows of each partition stay in order.
 fn split_by_partition(
     batches: &[RecordBatch],
     partitioning: &Partitioning,
@@ -288,7 +288,7 @@ fn split_by_partition(
     pieces.map(|(partition, rows)| Ok((partition, copy_text(interleave_record_batch(&batches, &rows)?)?))).collect()
 }
 
-/// Copies the text of a batch. String views would otherwise keep the text of all their source batches in memory.
+/// Copies the strings of a batch. String views would otherwise keep the strings of all their source batches in memory.
 fn copy_text(batch: RecordBatch) -> Result<RecordBatch> {
     let copied = |array: &ArrayRef| -> ArrayRef {
         match array.data_type() {
@@ -300,7 +300,7 @@ fn copy_text(batch: RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), batch.columns().iter().map(copied).collect())?)
 }
 
-/// Estimated bytes of a batch in memory. A slice counts only its own rows.
+/// Estimated bytes of a batch in memory. For a slice, counts only its own rows.
 fn memory_bytes(batch: &RecordBatch) -> usize {
     let of_array = |array: &ArrayRef| match array.data_type().primitive_width() {
         Some(width) => width * array.len(),

@@ -37,7 +37,7 @@ pub async fn choose_partitioning(table: &Arc<Table>, design: PartitionDesign) ->
     Ok(chosen.filter(|chosen| boundaries_are_final(chosen, rows)).map(Arc::new))
 }
 
-/// Values of a column, sampled at equal distances over all rows.
+/// Returns values of a column, sampled at equal distances over all rows.
 fn sample_column(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
     let logical = table.schema.column(column).logical_type;
     let stride = table.rows().div_ceil(SAMPLE_ROWS).max(1);
@@ -65,7 +65,7 @@ fn sample_column(table: &Table, column: ColumnIndex) -> Result<Vec<Datum>> {
     Ok(sample)
 }
 
-/// Shortens a datum for a sample. Any datum can be a boundary, and whole texts would take much memory.
+/// Shortens a datum for a sample. A shortened datum is a valid boundary, and whole strings would take much memory.
 fn shorten(datum: Datum) -> Datum {
     const BYTES_MAX: usize = 1024;
     match datum {
@@ -77,7 +77,7 @@ fn shorten(datum: Datum) -> Datum {
 /// Rewrites all rows of a table without a sort order into blocks of another design and other partitions.
 ///
 /// # Errors
-/// If a block cannot be read or written, or another statement replaced one meanwhile. Nothing has changed then.
+/// If a block cannot be read or written, or another statement has replaced one meanwhile. The table is then unchanged.
 pub async fn repartition(
     changes: &Changes,
     table: &Arc<Table>,
@@ -99,11 +99,11 @@ pub async fn repartition(
     Ok(table.rows())
 }
 
-/// Partitions the unpartitioned blocks of a table. They come from loads that began before its partitions were known or
-/// changed. Also chooses the boundaries of a range partitioning, as soon as there are enough distinct values.
+/// Partitions the unpartitioned blocks of a table. Such blocks come from loads that began before its partitions were
+/// known or changed. Also chooses the boundaries of a range partitioning, as soon as there are enough distinct values.
 ///
 /// # Errors
-/// If a block cannot be read or written. The next load partitions the blocks that are left.
+/// If a block cannot be read or written. The next load partitions the remaining blocks.
 pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize) -> Result<()> {
     let mut attempts = 0;
     loop {
@@ -137,8 +137,8 @@ pub async fn complete_partitions(changes: &Changes, id: TableId, threads: usize)
     }
 }
 
-/// Unpartitioned blocks to rewrite next. For a sorted table these are blocks of one sort run, so that each partition
-/// keeps their order.
+/// Returns the unpartitioned blocks to rewrite next. For a sorted table they belong to one sort run, so that the rows
+/// of each partition stay in order.
 fn unpartitioned_blocks(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
     let is_unpartitioned = |ordinal: &usize| table.partition_of(*ordinal).is_none();
     let Some(first) = (0..table.blocks.len()).find(is_unpartitioned) else { return (Vec::new(), RowOrder::SameOrder) };
@@ -158,16 +158,16 @@ const SAMPLED_TABLE_ROWS_MAX: u64 = 1 << 20;
 const NEWEST_RUN_SHARE: u64 = 8;
 
 /// Chooses the boundaries of a range partitioning from the rows of the table. Returns false if they would not be final,
-/// or if reading the values is not worth it.
+/// or if reading the values costs too much.
 async fn choose_boundaries(changes: &Changes, table: &Arc<Table>, by: PartitionDesign) -> Result<bool> {
     let Some(statistics) = table.statistics.get(by.column.index()) else { return Ok(false) };
-    // With fewer distinct values and rows than these, boundaries are hardly ever final: the values are not read.
+    // With fewer distinct values and rows than these, boundaries are hardly ever final, so the values are not read.
     let may_be_final =
         statistics.distinct_estimate() >= u64::from(by.count) || statistics.rows >= final_boundary_rows(by);
     if !may_be_final || statistics.min == statistics.max && statistics.exact && by.count > 1 {
         return Ok(false);
     }
-    // Without this check, each of many small loads would read the values of all rows.
+    // Without this check, each of many small loads would read all values of the column.
     let newest_run: u64 = table.runs().last().unwrap_or_default().iter().map(|block| block.entry().rows).sum();
     if table.rows() > SAMPLED_TABLE_ROWS_MAX && newest_run < table.rows() / NEWEST_RUN_SHARE {
         return Ok(false);
@@ -191,7 +191,7 @@ async fn copy_partitioned(
     old: Vec<Arc<BlockFile>>,
     progress: Option<ProgressCounter>,
 ) -> Result<Vec<NewBlock>> {
-    /// Segments that are read ahead.
+    /// Number of segments that are read ahead.
     const AHEAD: usize = 2;
     let (sender, mut receiver) = mpsc::channel(AHEAD);
     let table = Arc::clone(table);

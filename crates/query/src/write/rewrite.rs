@@ -1,9 +1,8 @@
 //! `ALTER TABLE ... SET`: rewrites the blocks of a table to another design.
 //!
-//! Each step takes some consecutive blocks, writes their rows as new blocks, and publishes these in place of the old
-//! ones. The table stays readable throughout, as a mixture of old and new blocks, and memory holds a few blocks at a
-//! time. The same statement continues an interrupted rewrite where it stopped, because it skips blocks that already
-//! have the design.
+//! Each step rewrites some consecutive blocks, and replaces them by the new blocks in one commit. The table stays
+//! readable throughout, as a mixture of old and new blocks, and memory holds a few blocks at a time. The same statement
+//! continues an interrupted rewrite where it stopped, because it skips blocks that already have the design.
 //!
 //! If a block differs from the design only in its indexes, everything else in it is copied unchanged.
 //!
@@ -31,11 +30,11 @@ use crate::write::live::{live_rows, old_rows};
 /// of a block of automatic size, which only a block with wide rows reaches.
 const STEP_BYTES: u64 = 256 << 20;
 
-/// Sets the design of a table and rewrites the blocks that do not have it yet, keeping the order of rows. Returns the
+/// Sets the design of a table and rewrites the blocks that do not have it yet. The rows stay in order. Returns the
 /// number of rows in the table's blocks.
 ///
 /// # Errors
-/// If a block cannot be read or written. Steps that are already published stay.
+/// If a block cannot be read or written. Steps that are already committed remain.
 pub async fn rewrite_blocks(
     changes: &Changes,
     table: &Arc<Table>,
@@ -45,8 +44,8 @@ pub async fn rewrite_blocks(
 ) -> Result<u64> {
     let id = table.id;
     let design = changes.commit(|edit| {
-        // Keeps the indexes of the newest version: another statement may have changed them since the table was looked
-        // up.
+        // Keeps the indexes of the newest version, because another statement may have changed them since the table was
+        // looked up.
         let newest = edit.catalog().table_of(id).ok_or(CommitError::NoTable { table: id })?;
         check_design(table, newest)?;
         let mut design = TableDesign { indexes: newest.design.indexes.clone(), ..design.as_ref().clone() };
@@ -57,11 +56,11 @@ pub async fn rewrite_blocks(
     run_steps(changes, table, design, threads, progress, rewrite_step).await
 }
 
-/// Gives the blocks of a table these indexes and leaves everything else unchanged. If another statement replaces blocks
-/// meanwhile, starts again with the blocks that are left.
+/// Rebuilds the indexes of a table's blocks according to `indexes`, and leaves everything else unchanged. If another
+/// statement replaces blocks meanwhile, starts again with the remaining blocks.
 ///
 /// # Errors
-/// If the table no longer exists, or a block cannot be read or written. Steps that are already published stay.
+/// If the table no longer exists, or a block cannot be read or written. Steps that are already committed remain.
 pub async fn rebuild_indexes(
     changes: &Changes,
     table: TableId,
@@ -75,10 +74,10 @@ pub async fn rebuild_indexes(
 
 /// Rewrites the blocks of a table that do not have the design or the columns of the table. Such blocks remain after an
 /// interrupted `ALTER TABLE ... SET`, `CREATE INDEX` or `DROP INDEX`, and after `ADD` and `DROP COLUMN`. If another
-/// statement replaces blocks meanwhile, starts again with the blocks that are left.
+/// statement replaces blocks meanwhile, starts again with the remaining blocks.
 ///
 /// # Errors
-/// If the table no longer exists, or a block cannot be read or written. Steps that are already published stay.
+/// If the table no longer exists, or a block cannot be read or written. Steps that are already committed remain.
 pub async fn finish_rewrite(
     changes: &Changes,
     table: TableId,
@@ -121,7 +120,7 @@ fn is_concurrent_change(error: &CommitError) -> bool {
 /// Maximum attempts after other statements have replaced blocks.
 pub const ATTEMPTS_MAX: usize = 100;
 
-/// Work of one step on some consecutive blocks of a table. Returns the number of their rows.
+/// Function that runs one step on some consecutive blocks of a table. Returns the number of their rows.
 type Step = fn(&StepWriter, &[Arc<BlockFile>], Option<&ProgressCounter>) -> Result<u64>;
 
 /// Writes the blocks of a step, which are all in one partition if the table is partitioned.
@@ -207,7 +206,7 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
         let indexes = design.indexes.clone();
         let open = block.open(&ReadCounters::new())?;
         let (_, of_block) = open.block().description(&open)?;
-        // A block of other columns than the table is rewritten, so that it stores added columns and no dropped ones.
+        // A block that lacks columns of the table, or stores dropped ones, is rewritten.
         let has_columns = block.columns().is_none();
         Ok::<_, QueryError>(has_columns && TableDesign { indexes, ..of_block } == **design)
     };
@@ -224,7 +223,7 @@ fn rewrite_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&P
     index_step(writer, old, progress)
 }
 
-/// Gives some blocks the indexes of the writer's design.
+/// Rebuilds the indexes of some blocks according to the writer's design.
 fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&ProgressCounter>) -> Result<u64> {
     let BlockWriter { changes, is_temporary, design: new_design, .. } = &writer.writer;
     let (mut replaced, mut new) = (Vec::new(), Vec::new());
@@ -232,9 +231,9 @@ fn index_step(writer: &StepWriter, old: &[Arc<BlockFile>], progress: Option<&Pro
         // Opened without filling the cache, so that memory does not grow with the table.
         let open = block.open_once(&ReadCounters::new())?;
         let mut wanted = new_design.indexes.clone();
-        // All rows of a block have the same value in a column that it does not store, so zone maps do as well.
+        // All rows of a block have the same value in a column that it does not store. Such a column needs no index.
         wanted.retain(|index| open.block().stored_index(index).is_some());
-        // Indexes on dropped columns stay until the block is rewritten for another reason.
+        // Indexes on dropped columns remain until the block is rewritten for another reason.
         let indexes = open.block().index_designs(&open)?;
         if !indexes.iter().flatten().eq(&wanted) {
             let image = BlockImage::with_indexes(open.block(), &open, &wanted)?;
@@ -283,7 +282,7 @@ fn copy_live_rows(
             let arrays = reader.project(&live, 0..live.len(), &columns, &mut report).map_err(QueryError::Block)?;
             let batch = datafusion::arrow::record_batch::RecordBatch::try_new(Arc::clone(&arrow), arrays)
                 .map_err(datafusion::common::DataFusionError::from)?;
-            // Starts a new block when one is full, as a load does.
+            // Starts a new block when one is full, like a load.
             builder.push(&batch)?;
             if let Some(progress) = progress {
                 progress.add(batch.num_rows() as u64);

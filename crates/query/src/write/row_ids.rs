@@ -1,6 +1,5 @@
-//! Row ids of rows that move to other blocks. In the stream of rows, the old row ids are an additional last column. The
-//! block does not store this column. The store uses the ids to find the new position of a row that is changed
-//! concurrently.
+//! Row ids of rows that move to other blocks. In the stream of rows, the old row ids are an additional last column,
+//! which the block does not store. If a row is changed concurrently, the store uses the ids to find its new position.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ impl OldIds {
         self.0.lock().insert(block, ids);
     }
 
-    /// Row relocations of some new blocks; `None` if their rows came without ids.
+    /// Returns the row relocations of some new blocks, or `None` if their rows had no ids.
     ///
     /// # Errors
     /// If the header of a block cannot be read.
@@ -76,7 +75,7 @@ impl BlockInProgress {
     }
 }
 
-/// Conversion of rows to the types of a table. Keeps an additional last column with row ids, if the source has one.
+/// Conversion of rows to the types of a table. Keeps an additional last column with row ids if the source has one.
 #[derive(Debug)]
 pub(crate) struct CoercionWithRowIds {
     pub coercion: Coercion,
@@ -95,7 +94,7 @@ impl CoercionWithRowIds {
     /// Creates a conversion of rows with ids as the last column.
     ///
     /// # Errors
-    /// As [`Coercion::new`].
+    /// If the numbers of columns differ, or a type cannot be cast.
     pub fn with_ids(source: &SchemaRef, target: &Schema, table: &str) -> Result<Self> {
         let stored: Vec<usize> = (0..target.len()).collect();
         let coercion = Coercion::new(&Arc::new(source.project(&stored)?), target, table)?;
@@ -107,7 +106,7 @@ impl CoercionWithRowIds {
     /// Converts a batch to the types of the table.
     ///
     /// # Errors
-    /// As [`Coercion::coerce`].
+    /// If a value does not fit its column, is null in a NOT NULL column, or fails a check constraint.
     pub fn coerce(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let Some(stored) = &self.stored else { return self.coercion.coerce(batch) };
         let coerced = self.coercion.coerce(&batch.project(stored)?)?;

@@ -1,4 +1,4 @@
-//! Every row gets into its partition, within the limits of memory.
+//! Each row is written to its partition, within the memory limits.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use taut_types::{Column, Schema, TableDesign};
 use super::*;
 
 const ROWS: i64 = 40_000;
-/// Upper bound of the bytes of a row in memory: 8 of the number, 16 of the view, and 42 of the text.
+/// Upper bound of the bytes of a row in memory: 8 of the number, 16 of the view, and 42 of the string.
 const ROW_BYTES: usize = 80;
 const TIGHT: MemoryBounds = MemoryBounds { buffered: 100_000, partitioned_at_once: 20_000 };
 
@@ -24,7 +24,7 @@ fn batches(schema: &Schema) -> Vec<RecordBatch> {
     (0..ROWS).step_by(500).map(batch).collect()
 }
 
-/// Partitions rows into a table. Returns it with the maximum number of bytes that were held.
+/// Partitions rows into a table. Returns the table and the maximum number of bytes that were held.
 async fn partition_rows(options: &[(&str, &str)], bounds: MemoryBounds) -> (Arc<Table>, usize) {
     let columns = vec![Column::new("a", LogicalType::BigInt, true), Column::new("b", LogicalType::Varchar, false)];
     let schema = Arc::new(Schema::new(columns).unwrap());
@@ -63,8 +63,8 @@ async fn the_fullest_partition_is_written_before_memory_runs_out() {
         assert!(held_max <= TIGHT.buffered + 2 * TIGHT.partitioned_at_once, "{by}: {held_max}");
         let partitions = partitions_of(&tight);
         assert!(partitions.is_sorted() && tight.blocks.len() > 2 * 17, "{by}: {partitions:?}");
-        // The fullest of 17 partitions has at least a 17th of the rows in memory. The last block of a partition is left
-        // out: it has the remaining rows, which may be few.
+        // The fullest of 17 partitions has at least a 17th of the rows in memory. The last block of a partition is not
+        // checked, because it has the remaining rows, which may be few.
         let least = tight.blocks.iter().zip(partitions.windows(2)).filter(|(_, pair)| pair[0] == pair[1]);
         let least = least.map(|(block, _)| block.entry().rows).min().unwrap();
         assert!(least as usize >= TIGHT.buffered / ROW_BYTES / 17, "{by}: a block of {least} rows");
