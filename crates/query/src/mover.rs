@@ -7,8 +7,8 @@
 //!                            └ holds the maintenance lock of a table, as VACUUM and ALTER TABLE do
 //! ```
 //!
-//! A compaction reads and writes as a load does, and publishes its result in one commit. Whenever it stops, the table
-//! has either the old blocks or the new ones. Readers are not affected. docs/adr/0020-the-mover.md explains the design.
+//! A compaction reads and writes like a load, and publishes its result in one commit. If it stops early, the table
+//! keeps the old blocks. Readers are not affected. docs/adr/0020-the-mover.md explains the design.
 
 mod options;
 pub(crate) mod policy;
@@ -48,7 +48,7 @@ pub struct Mover {
     shared: Arc<MoverState>,
     thread: Mutex<Option<JoinHandle<()>>>,
     has_started: AtomicBool,
-    /// Whether the database is open read-only, so that there is never anything to do.
+    /// Whether the database is open read-only, so that the mover never has work.
     is_read_only: bool,
     /// Id of the process that created the mover: its thread does not survive a fork.
     process: u32,
@@ -59,19 +59,19 @@ pub(crate) struct MoverState {
     pub options: Arc<MoverOptions>,
     pub status: Mutex<Status>,
     is_on: AtomicBool,
-    /// Whether something has changed since the thread last checked.
+    /// Whether the database has changed since the thread last checked.
     has_changed: AtomicBool,
     changed: Notify,
     stop: watch::Sender<bool>,
     maintenance_locks: Mutex<BTreeMap<TableId, Arc<AsyncMutex<()>>>>,
     /// Number of tasks that wait for maintenance locks.
     waiting: Arc<AtomicUsize>,
-    /// Notifies the thread to give up its current compaction.
+    /// Tells the thread to cancel its current compaction.
     preempt: Notify,
 }
 
 impl Mover {
-    /// Creates the mover of a store. An open store has exactly one. Its plans run on `engine`.
+    /// Creates the mover of a store, which has exactly one while it is open. The plans of compactions run on `engine`.
     pub fn new(store: &Arc<Store>, engine: Engine, options: MoverOptions) -> Self {
         let shared = MoverState {
             is_on: AtomicBool::new(options.is_on && !store.is_read_only()),
@@ -133,7 +133,7 @@ impl Mover {
     }
 }
 
-/// Counts a waiting task until dropped.
+/// Counts a waiting task until the guard is dropped.
 struct WaitGuard<'a>(&'a AtomicUsize);
 
 impl<'a> WaitGuard<'a> {
@@ -186,8 +186,8 @@ impl MoverState {
         self.maintenance_mutex(table).lock_owned().await
     }
 
-    /// Waits for the maintenance lock as [`MoverState::lock_within_limit`] does, but first cancels the thread's
-    /// compaction of the table. For statements that make this compaction useless.
+    /// Like [`MoverState::lock_within_limit`], but first cancels the thread's compaction of the table. For statements
+    /// that make this compaction useless.
     pub async fn lock_preempting(&self, table: TableId) -> Option<MaintenanceLock> {
         let lock = self.maintenance_mutex(table).try_lock_owned();
         if lock.is_err() && self.status.lock().is_running(table) {
@@ -199,7 +199,7 @@ impl MoverState {
         }
     }
 
-    /// Waits for the maintenance lock of a table, with a time limit: the holder may be waiting for this session.
+    /// Waits at most [`LOCK_WAIT`] for the maintenance lock of a table. `None` after that time.
     pub async fn lock_within_limit(&self, table: TableId) -> Option<MaintenanceLock> {
         tokio::time::timeout(LOCK_WAIT, self.lock(table)).await.ok()
     }

@@ -1,17 +1,17 @@
-//! Limits that decide when the mover runs.
+//! Limits that determine when the mover runs.
 
 use std::time::Duration;
 
-/// Limits for the mover of a database. They stay the same while the database is open.
+/// Limits for the mover of a database. They do not change while the database is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoverOptions {
-    /// Whether the mover works in the background from the start. `SET mover` changes this.
+    /// Whether background compaction is on when the database is opened. `SET mover` changes it later.
     pub is_on: bool,
     /// Number of delta rows of a table above which they are written to blocks.
     pub delta_rows: u64,
     /// Size of the delta of a table, in bytes, above which its rows are written to blocks.
     pub delta_bytes: usize,
-    /// Factor for backpressure: above this many times `delta_rows`, `delta_bytes` or `log_bytes`, a commit waits for
+    /// Factor for backpressure. Above this many times `delta_rows`, `delta_bytes` or `log_bytes`, a commit waits for
     /// compaction or runs it.
     pub hard_factor: u32,
     /// Share of deleted rows, in percent, above which a block is rewritten.
@@ -26,21 +26,21 @@ pub struct MoverOptions {
     pub compaction_bytes: u64,
     /// Maximum rows that one compaction rewrites, if it can be divided.
     pub compaction_rows: u64,
-    /// Time for which a table must be unchanged before it gets compactions that are not urgent.
+    /// Time for which a table must be unchanged before its compactions that are not urgent run.
     pub idle: Duration,
     /// Size of the log, in bytes, above which a checkpoint is taken.
     pub log_bytes: u64,
 }
 
 impl MoverOptions {
-    /// Reduces `delta_bytes` so that the delta of a table takes at most a quarter of `memory_bytes` before commits
-    /// wait.
+    /// Reduces `delta_bytes` so that commits wait before the delta of a table takes more than a quarter of
+    /// `memory_bytes`.
     pub fn limited_to_memory(self, memory_bytes: usize) -> Self {
         let delta_bytes = self.delta_bytes.min(memory_bytes / 4 / (self.hard_factor.max(1) as usize));
         Self { delta_bytes, ..self }
     }
 
-    /// Limits for a full compaction: blocks with any deleted row are rewritten, and two inputs are enough for a merge.
+    /// Returns limits for a full compaction: it rewrites each block with a deleted row, and merges two or more inputs.
     pub(crate) fn for_full_compaction(&self) -> Self {
         Self { deleted_percent: 0, merge_inputs: 2, ..self.clone() }
     }

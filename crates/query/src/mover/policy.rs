@@ -15,7 +15,7 @@ use taut_types::{BLOCK_BYTES_DEFAULT, BlockSize};
 
 use super::MoverOptions;
 
-/// Minimum number of delta rows that are worth a separate block. An insert of more rows writes blocks directly.
+/// Minimum number of delta rows for a separate block. A larger insert writes blocks directly.
 const SEALED_ROWS_MIN: u64 = 4_096;
 
 /// Kind of compaction.
@@ -48,7 +48,7 @@ pub(crate) struct Compaction {
     pub kind: CompactionKind,
     /// Indexes of blocks in the table, ascending.
     pub blocks: Vec<usize>,
-    /// Number of delta pages, from the first on.
+    /// Number of delta pages, counted from the first page.
     pub pages: usize,
     pub order: RowOrder,
 }
@@ -60,7 +60,7 @@ pub(crate) enum CompactionScope {
     Urgent,
     /// Compactions for a table that has not changed for a while.
     Idle,
-    /// All compactions that would run eventually. Also writes all delta rows to blocks. Used by `VACUUM`.
+    /// All compactions that would run eventually, and the sealing of all delta rows. Used by `VACUUM`.
     All,
 }
 
@@ -78,12 +78,12 @@ pub(crate) fn next_compaction(
     }
 }
 
-/// Compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns `None` if the
-/// blocks are already as a load leaves them: in such sort runs, at least half full except for the last one, and without
-/// deleted rows. Also returns `None` if the table is unsorted.
+/// Returns the compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns
+/// `None` if the table is unsorted, or its blocks are already as after a load: in such sort runs, at least half full
+/// except for the last one, and without deleted rows.
 pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|index| table.partition_of(index)).collect();
-    // In each partition, a load ends with a block that may not be full.
+    // In each partition, the last block of a load may not be full.
     let small = (0..table.blocks.len()).filter(|index| is_small(table, *index)).count();
     let is_fresh = table.delta.deleted_block_rows() == 0 && table.runs.len() <= parts.len() && small <= parts.len();
     let indexes = || (0..table.blocks.len()).collect();
@@ -96,7 +96,7 @@ fn seal(table: &Table, options: &MoverOptions, scope: CompactionScope) -> Option
     // The last page may still grow.
     let complete_pages = pages.saturating_sub(1);
     let is_large = rows > options.delta_rows || table.delta.page_bytes() > options.delta_bytes;
-    // A sorted table with delta rows cannot be read in order, so even a few of them are written to blocks.
+    // A sorted table with delta rows cannot be read in order, so even a few rows are written to blocks.
     let keeps_order = !table.design.sort_by.is_empty() && !table.blocks.is_empty();
     let pages = match scope {
         CompactionScope::All => pages,
@@ -107,7 +107,7 @@ fn seal(table: &Table, options: &MoverOptions, scope: CompactionScope) -> Option
     (pages > 0).then_some(Compaction { kind: CompactionKind::Seal, blocks: Vec::new(), pages, order: RowOrder::Sorted })
 }
 
-/// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Keeps their order.
+/// Rewrites neighbouring blocks with many deleted rows, in one sort run and partition. Their rows stay in order.
 fn clean(table: &Table, options: &MoverOptions, scope: CompactionScope) -> Option<Compaction> {
     if scope == CompactionScope::Urgent && table.delta.deleted_block_rows() < options.deleted_rows {
         return None;
@@ -136,7 +136,7 @@ struct CompactionSize {
 }
 
 impl CompactionSize {
-    /// Adds a block. Returns whether it is within the limits; the first block always is.
+    /// Adds a block. Returns whether the compaction is still within the limits. True for the first block.
     fn try_add(&mut self, table: &Table, index: usize, options: &MoverOptions) -> bool {
         let entry = table.blocks[index].entry();
         self.blocks += 1;
@@ -170,9 +170,9 @@ impl MergeInput {
     }
 }
 
-/// Number of inputs, from the first on, that are worth merging: the largest number within the limits of a compaction.
-/// There must be at least `merge_inputs` of them, and the result must be at least `merge_inputs / 2` times as large as
-/// each input. A row then takes part in few merges.
+/// Returns the largest number of inputs, counted from the first, that are within the limits of a compaction and worth
+/// merging. There must be at least `merge_inputs`, and the result must be at least `merge_inputs / 2` times as large as
+/// each input. Each row is therefore merged only a few times.
 fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merge_inputs as u64 / 2).max(1);
     let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
@@ -190,15 +190,15 @@ fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usiz
     worth
 }
 
-/// Blocks of sort runs of a sorted table to merge, the smallest runs first. The runs are in one partition if sort runs
-/// are per partition.
+/// Returns the blocks of sort runs of a sorted table to merge, the smallest runs first. If sort runs are per partition,
+/// all of them belong to one partition.
 fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let follows =
         table.partitions.as_ref().is_none_or(|known| known.partitioning.follows_sort_order(&table.design.sort_by));
     let mut groups: BTreeMap<Option<u32>, Vec<MergeInput>> = BTreeMap::new();
     let ends = table.runs.iter().skip(1).copied().chain([table.blocks.len()]);
     for (start, end) in table.runs.iter().copied().zip(ends) {
-        // Unpartitioned blocks are left out: `complete_partitions` is about to rewrite them.
+        // Unpartitioned blocks are skipped, because `complete_partitions` is about to rewrite them.
         let is_partitioned =
             table.partitions.is_none() || (start..end).all(|index| table.partition_of(index).is_some());
         if is_partitioned {
@@ -213,7 +213,7 @@ fn similar_runs(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     })
 }
 
-/// Small blocks of an unsorted table to merge, which follow each other in a partition.
+/// Returns small blocks of an unsorted table to merge, which are neighbours in one partition.
 fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>> {
     let mut sequences: BTreeMap<Option<u32>, Vec<Vec<MergeInput>>> = BTreeMap::new();
     for index in 0..table.blocks.len() {
@@ -227,7 +227,7 @@ fn small_neighbours(table: &Table, options: &MoverOptions) -> Option<Vec<usize>>
         sequences.remove(&None);
     }
     sequences.into_values().flatten().find_map(|sequence| {
-        // The first block may be a large one that an earlier merge wrote.
+        // The first block may be one that an earlier merge wrote, and too large for this merge.
         let (first, count) =
             (0..sequence.len()).find_map(|first| Some((first, mergeable_count(&sequence[first..], options)?)))?;
         Some(sequence[first..first + count].iter().flat_map(|block| block.blocks.clone()).collect())
@@ -286,8 +286,8 @@ mod tests {
         }
         let all: u64 = runs.iter().map(|run| run.bytes).sum();
         assert!(most <= 40, "{most} runs");
-        // A merge makes each of its inputs part of a run that is at least 4 times as large. The base-4 logarithm of
-        // the number of loads is 7.1, so a row takes part in at most about 8 merges.
+        // After a merge, each of its inputs is part of a run that is at least 4 times as large. The base-4 logarithm of
+        // the number of loads is 7.1, so each row is merged at most about 8 times.
         assert!(written <= 8 * all, "each row was written {} times", written as f64 / all as f64);
     }
 }

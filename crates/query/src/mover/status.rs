@@ -7,14 +7,14 @@ use taut_store::{Catalog, TableId};
 
 use super::policy::CompactionKind;
 
-/// Delay after a first failure. Doubles with each further failure.
+/// Delay after the first failure. Doubles with each further failure.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Maximum delay after a failure that is an error.
+/// Maximum delay after an error.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Maximum delay after a failure because of concurrent changes of the same rows.
+/// Maximum delay after a conflict with concurrent changes of the same rows.
 const RETRY_MAX_AFTER_CONFLICT: Duration = Duration::from_secs(1);
 
-/// One kind of compaction of a table; `None` for checkpoints.
+/// One kind of compaction of a table, or `None` for checkpoints.
 pub(crate) type Job = Option<(TableId, CompactionKind)>;
 
 /// Amount of data read or written.
@@ -36,13 +36,13 @@ impl Amount {
 /// State and statistics of one job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobStatistics {
-    /// Description of what is running now.
+    /// Description of the current run, if the job is running.
     pub activity: Option<String>,
     /// Number of successful runs.
     pub times: u64,
     /// Data that was read and replaced.
     pub before: Amount,
-    /// Data that was written instead.
+    /// Data that was written to replace it.
     pub after: Amount,
     pub work_time: Duration,
     pub done_at: Option<SystemTime>,
@@ -62,12 +62,12 @@ impl Status {
         self.0.get(&job).cloned().unwrap_or_default()
     }
 
-    /// Whether a job must not be tried again yet, because it failed.
+    /// Whether a job failed so recently that it must not be retried yet.
     pub fn must_wait(&self, job: Job) -> bool {
         self.0.get(&job).and_then(|record| record.retry_at).is_some_and(|at| at > Instant::now())
     }
 
-    /// Earliest time at which a failed job may be tried again.
+    /// Earliest time at which a failed job may be retried.
     pub fn retry_at(&self) -> Option<Instant> {
         let now = Instant::now();
         self.0.values().filter_map(|record| record.retry_at).filter(|at| *at > now).min()
@@ -94,7 +94,7 @@ impl Status {
         (record.activity, record.failures, record.retry_at) = (None, 0, None);
     }
 
-    /// Records a failure: an error to report, or `None` for a conflict with concurrent changes.
+    /// Records a failure: an error to report, or `None` for a conflict with concurrent changes, which is not reported.
     pub fn end_failed(&mut self, job: Job, work_time: Duration, error: Option<String>) {
         let record = self.0.entry(job).or_default();
         let delay_max = if error.is_some() { RETRY_MAX } else { RETRY_MAX_AFTER_CONFLICT };

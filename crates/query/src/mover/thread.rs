@@ -1,4 +1,4 @@
-//! The thread of the mover: checks what is due, runs one compaction, and rests.
+//! The thread of the mover: checks which compaction is due, runs it, and rests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use super::policy::{Compaction, CompactionKind, CompactionScope, next_compaction
 use super::{MaintenanceLock, MoverOptions, MoverState, Worker};
 use crate::runtime::pace::Pace;
 
-/// Minimum time between two checks, however often something changes.
+/// Minimum time between two checks, even if changes are more frequent.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// Stack size in bytes. Plans are made on this stack.
 const STACK_BYTES: usize = 16 << 20;
@@ -26,7 +26,7 @@ pub(super) fn begin(
     store: Weak<Store>,
     context: SessionContext,
 ) -> io::Result<JoinHandle<()>> {
-    // The blocking threads encode blocks while this thread reads the rows of the next ones.
+    // The blocking threads encode blocks while this thread reads the next rows.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let thread = std::thread::Builder::new().name("taut mover".to_owned()).stack_size(STACK_BYTES);
     thread.spawn(move || {
@@ -70,13 +70,13 @@ async fn run(shared: &MoverState, store: &Weak<Store>, context: &SessionContext)
     }
 }
 
-/// Runs one compaction or a checkpoint if one is due. Returns whether to check again at once.
+/// Runs one compaction or a checkpoint if one is due. Returns true if so: the caller then checks again after a rest.
 async fn step(shared: &MoverState, worker: &Worker<'_>, idle_tracker: &mut IdleTracker) -> bool {
     let snapshot = worker.store.snapshot();
     shared.status.lock().retain_tables(&snapshot);
     idle_tracker.observe(&snapshot, shared.options.idle);
     if worker.store.log_bytes() > shared.options.log_bytes && !shared.status.lock().must_wait(None) {
-        // `checkpoint` records its errors, for `taut.mover`.
+        // `checkpoint` records its errors for `taut.mover`.
         let _ = shared.checkpoint(worker.store);
         return true;
     }
@@ -99,8 +99,8 @@ async fn step(shared: &MoverState, worker: &Worker<'_>, idle_tracker: &mut IdleT
     false
 }
 
-/// Next compaction of a kind on a table, with the maintenance lock of the table. `None` if none is due, if the lock is
-/// held, or if a failure is too recent.
+/// Returns the next compaction of a kind on a table, with the maintenance lock of the table. `None` if none is due, if
+/// another task holds the lock, or if the last failure is too recent.
 fn next_locked_compaction(
     shared: &MoverState,
     store: &Store,
@@ -118,7 +118,7 @@ fn next_locked_compaction(
     Some((table, compaction, lock))
 }
 
-/// For each table, the time since which it has been unchanged.
+/// Records for each table when it last changed.
 #[derive(Default)]
 struct IdleTracker {
     tables: BTreeMap<TableId, (TableFingerprint, Instant)>,
@@ -156,8 +156,8 @@ impl IdleTracker {
         }
     }
 
-    /// Time of the next check if nothing changes: when a table has been unchanged for long enough, or when a failed job
-    /// may be tried again.
+    /// Returns the time of the next check if nothing changes: when a table has been unchanged for long enough, or when
+    /// a failed job may be retried. `None` if there is no such time.
     fn next_check(&self, shared: &MoverState) -> Option<Instant> {
         let has_something = |fingerprint: &TableFingerprint| fingerprint.page_rows > 0 || fingerprint.deleted > 0;
         let waiting = self
@@ -170,7 +170,8 @@ impl IdleTracker {
     }
 }
 
-/// Whether a task waits for a maintenance lock, or the delta of a table exceeds half of the size at which commits wait.
+/// Whether a task waits for a maintenance lock, or the delta of a table exceeds half of the size at which commits wait
+/// for it.
 fn is_urgent(store: &Weak<Store>, options: &MoverOptions, waiting: &AtomicUsize) -> bool {
     if waiting.load(Ordering::Relaxed) > 0 {
         return true;

@@ -24,12 +24,12 @@ use crate::runtime::pace::Pace;
 use crate::runtime::progress::ProgressCounter;
 
 /// Maximum rows of a compaction that records row relocations, at 8 bytes per row. In a larger compaction, a concurrent
-/// change of one of the rows is a conflict, and the compaction is tried again.
+/// change of one of the rows is a conflict, and the compaction is retried.
 const RELOCATED_ROWS_MAX: u64 = 64 << 20;
-/// Number of successive failures at which conflicts begin to be reported as errors.
+/// Number of successive failures from which conflicts are reported as errors.
 const CONFLICTS_REPORTED_MIN: u32 = 10;
 
-/// Resources with which a compaction runs.
+/// Resources for running a compaction.
 pub(crate) struct Worker<'a> {
     pub store: &'a Arc<Store>,
     pub context: &'a SessionContext,
@@ -129,10 +129,11 @@ fn activity(compaction: &Compaction, before: Amount) -> String {
 }
 
 impl Worker<'_> {
-    /// Writes the rows of a part of a table to new blocks. Returns the amount written.
+    /// Writes the rows of `part`, which contains only the blocks and pages to replace, to new blocks. Returns the
+    /// amount written.
     async fn rewrite_rows(&self, part: Arc<Table>, compaction: &Compaction) -> Result<Amount> {
         let (store, name) = (Arc::clone(self.store), part.name.clone());
-        // Unsorted rows are read one block after the other. Sort runs are merged, with one stream each.
+        // Unsorted rows are read block by block. Several sort runs are merged, with one stream each.
         let is_merged = !part.design.sort_by.is_empty() && part.runs.len() > 1;
         let partitions = match is_merged {
             true => self.threads.max(2),
