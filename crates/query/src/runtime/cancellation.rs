@@ -1,4 +1,4 @@
-//! Cancelling a statement, until it begins to commit.
+//! Cancellation of a statement, which is possible until it begins to commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +16,13 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
-    /// State of a statement that ends when `token` is cancelled. The statement sets `is_committing` when it begins to
-    /// commit.
+    /// Creates the state of a statement that ends when `token` is cancelled. The statement sets `is_committing` when it
+    /// begins to commit.
     pub fn new(token: CancellationToken, is_committing: Arc<AtomicBool>) -> Self {
         Self { token, is_committing }
     }
 
-    /// Runs `commit`. While `commit` runs and after it has succeeded, the statement can no longer be cancelled: its
+    /// Runs `commit`. While `commit` runs and after it has succeeded, the statement cannot be cancelled, because its
     /// user must learn that the changes are committed.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Cancellation {
         result
     }
 
-    /// Runs work that the outcome of the statement does not depend on, until the statement is cancelled.
+    /// Runs work that does not affect the result of the statement, until the statement is cancelled.
     pub async fn run_after_commit(&self, work: impl Future) {
         tokio::select! {
             biased;

@@ -9,7 +9,7 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-/// Bytes that other operators leave to an operator that can spill: some batches.
+/// Bytes that other operators leave to each operator that can spill: some batches.
 const SPILLING_BYTES_MIN: usize = 4 << 20;
 
 /// Share of the memory, in sixteenths, that operators that can spill and the merges of sorts may use together.
@@ -24,15 +24,16 @@ const MERGE_OF_SORT: &str = "ExternalSorterMerge";
 /// less. The last quarter is reserved for operators that cannot spill, such as the merge of sorted runs. Without it,
 /// operators that use all memory before they spill would leave nothing for the merge.
 ///
-/// The others leave [`SPILLING_BYTES_MIN`] to each running operator that can spill, at most an eighth of the memory.
-/// Without it, the merge of one partition could take all memory while another partition is still sorting, and a sort
-/// needs at least one batch. If they left much more, merges would have to read their runs in several passes.
+/// Operators that cannot spill leave [`SPILLING_BYTES_MIN`] to each running operator that can spill, together at most
+/// an eighth of the memory. Without it, the merge of one partition could take all memory while another partition is
+/// still sorting, and a sort needs at least one batch. If they left much more, merges would have to read their runs in
+/// several passes.
 ///
 /// A sort that spills merges its batches and collects the merged rows. The batches move from the sort to its merge, so
 /// they no longer count against the share of the sort. Operators that can spill therefore stop growing beyond
-/// [`SPILLING_BYTES_MIN`] when they and the merges of sorts hold [`SORTS_AND_MERGES_SHARE`] of what the other operators
-/// leave. Without this limit, the sort of one thread could take memory that the merge of another thread is about to
-/// need.
+/// [`SPILLING_BYTES_MIN`] when they and the merges of sorts hold [`SORTS_AND_MERGES_SHARE`] sixteenths of what the
+/// other operators leave. Without this limit, the sort of one thread could take memory that the merge of another thread
+/// needs next.
 #[derive(Debug)]
 pub(crate) struct QueryMemory {
     bytes: usize,
@@ -114,7 +115,7 @@ impl MemoryPool for QueryMemory {
             return Ok(());
         }
         drop(state);
-        // Operators spill on this kind of error only.
+        // Operators spill only if the error has this type.
         Err(DataFusionError::ResourcesExhausted(format!(
             "out of memory: {} needs {} more than the {} that it has, and queries may use {} together; more is given when \
              the database is opened (--memory; in Python, memory=)",
@@ -135,7 +136,7 @@ impl MemoryPool for QueryMemory {
     }
 }
 
-/// Description of an operator, from the name under which DataFusion registers it with the memory pool.
+/// Describes an operator, from the name under which DataFusion registers it with the memory pool.
 fn describe_operator(consumer: &str) -> &'static str {
     const OPERATIONS: &[(&str, &str)] = &[
         ("HashJoin", "the hash table of a join"),
@@ -185,8 +186,8 @@ mod tests {
         assert_eq!(pool.reserved(), 64 << 10);
     }
 
-    /// Of 64 KiB, two sorts and a merge may hold 13 sixteenths together: 52 KiB. Beyond that, a sort gets only its half
-    /// of the eighth that merges leave: 4 KiB.
+    /// Two sorts and a merge may hold 13 sixteenths of the 64 KiB together: 52 KiB. Beyond that, a sort gets only its
+    /// half of the eighth that merges leave: 4 KiB.
     #[test]
     fn sorts_leave_memory_to_merges_of_other_sorts() {
         let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(64 << 10));

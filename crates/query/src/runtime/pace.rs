@@ -1,16 +1,16 @@
-//! Pace of background work, which runs at most half of the time, so that queries get processor time.
+//! Pace of background work. It runs at most half of the time, so that queries get processor time.
 
 use std::fmt::{self, Debug, Formatter};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// Minimum working time before a rest. Shorter working times are added up.
+/// Minimum working time before a rest. Shorter working times add up.
 const WORK_TIME_MIN: Duration = Duration::from_millis(10);
 /// Interval at which a rest checks whether the work has become urgent.
 const REST_STEP: Duration = Duration::from_millis(5);
 
-/// Rests for as long as work has taken. Skips the rest while the work is urgent.
+/// Makes background work rest for as long as it has worked. Skips the rest while the work is urgent.
 pub struct Pace {
     is_urgent: Box<dyn Fn() -> bool + Send + Sync>,
     working_since: Mutex<Instant>,
@@ -22,12 +22,12 @@ impl Pace {
         Self { is_urgent: Box::new(is_urgent), working_since: Mutex::new(Instant::now()) }
     }
 
-    /// Restarts the working time. Called when work starts after there was none.
+    /// Restarts the working time. Call when work begins after a time without work.
     pub async fn begin(&self) {
         *self.working_since.lock().await = Instant::now();
     }
 
-    /// Rests if enough time was spent working. Called between two batches of rows. Streams that rest at the same time
+    /// Rests if the work has taken long enough. Call between two batches of rows. Streams that rest at the same time
     /// share one rest.
     pub async fn rest(&self) {
         let mut since = self.working_since.lock().await;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Progress {
     /// Name of the operation: `query`, `load lineitem`, `rewrite lineitem` and similar.
     pub operation: String,
-    /// Rows done so far: rows written, or for a query, rows read by its scans.
+    /// Rows processed so far: rows written, or for a query, rows read by its scans.
     pub rows_done: u64,
     /// Total number of rows, if known.
     pub rows_total: Option<u64>,

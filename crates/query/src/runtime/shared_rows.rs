@@ -73,10 +73,11 @@ const WAKERS_MAX: usize = 256;
 /// Wakers of the readers that wait.
 #[derive(Default)]
 struct Readers {
-    /// Those that wait for a batch. The stream wakes all of them: the reader that polled last may have been dropped.
+    /// Wakers of readers that wait for a batch. The stream wakes all of them, because the reader that polled last may
+    /// have been dropped.
     waiting: Mutex<Vec<Waker>>,
-    /// Those that found the state locked. The reader that unlocks it wakes them, whether it has got a batch or not: it
-    /// may be dropped before it is polled again.
+    /// Wakers of readers that found the state locked. The reader that unlocks the state wakes them, even if it has got
+    /// no batch: it may be dropped before it is polled again.
     locked_out: Mutex<Vec<Waker>>,
 }
 
@@ -124,7 +125,7 @@ impl SharedRows {
         matches!(self.state.lock().end, Some(InputEnd::Failed(_)))
     }
 
-    /// Forgets all batches. The next reader starts the stream again. No reader may be in use.
+    /// Drops all batches. The next reader restarts the stream. No reader may be in use.
     pub fn reset(&self) {
         *self.state.lock() = SharedState::default();
     }
@@ -147,7 +148,7 @@ impl SharedRows {
                 self.readers.register(task.waker());
             }
         };
-        // Tried again after registering: the other reader may have woken the waiting ones in between.
+        // Retried after registration, because the other reader may have woken the waiting readers in between.
         let locked = self.state.try_lock().or_else(|| {
             self.readers.locked_out.lock().push(task.waker().clone());
             self.state.try_lock()
@@ -180,7 +181,7 @@ impl SharedRows {
 }
 
 impl SharedState {
-    /// The stored batch, the end, or the error of the stream. `None` if the stream has to be polled.
+    /// Returns the stored batch, the end, or the error of the stream. `None` if the stream must be polled.
     fn fetch(&self, index: usize) -> Option<Result<Option<Fetched>>> {
         match (self.stored.get(index), &self.end) {
             (Some(Stored::Batch(batch)), _) => Some(Ok(Some(Fetched::Batch(batch.clone())))),
@@ -293,7 +294,7 @@ mod tests {
 
     const BATCHES: i64 = 40;
 
-    /// Stream of batches with one number each, that is not ready before every other batch.
+    /// Stream of batches with one number each. It is pending once before every other batch.
     fn numbers(end: Option<&'static str>) -> SendableRecordBatchStream {
         let schema = Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]));
         let of_batches = Arc::clone(&schema);

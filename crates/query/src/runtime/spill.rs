@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 
 /// Bytes of one read. Each read is a round trip to a thread for blocking calls.
 const READ_BYTES: usize = 1 << 20;
-/// Size of the write buffer in bytes: the writer of record batches writes some data in small pieces.
+/// Size of the write buffer in bytes. The writer of record batches makes many small writes.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Directory of the spill files of a database.
@@ -52,7 +52,7 @@ impl SpillDirectory {
     /// Changes the directory for new files; `None` restores the default. Existing files stay where they are.
     ///
     /// # Errors
-    /// If no file can be created in the directory. Nothing has changed then.
+    /// If no file can be created in the directory. The directory is then unchanged.
     pub(crate) fn set_directory(&self, directory: Option<PathBuf>) -> Result<(), SpillError> {
         if let Some(directory) = &directory {
             create_in(directory)?;
@@ -184,7 +184,7 @@ impl UnnamedFile {
 pub(super) struct SpillRegion(UnnamedFile);
 
 impl SpillRegion {
-    /// Appends bytes, and returns where they are. Appends must not run at the same time.
+    /// Appends bytes, and returns their range in the file. Appends must not run concurrently.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -213,7 +213,7 @@ impl SpillRegion {
 pub(super) struct ScratchFile(File);
 
 impl ScratchFile {
-    /// Writes all bytes at an offset, which may be behind the end.
+    /// Writes all bytes at an offset, which may be past the end of the file.
     ///
     /// # Errors
     /// If the file cannot be written.

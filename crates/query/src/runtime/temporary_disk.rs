@@ -1,11 +1,11 @@
-//! Disk of the blocks of temporary tables: the chunks of one spill file.
+//! Stores the blocks of temporary tables in chunks of one spill file.
 //!
 //! ```text
 //!   spill file   | block 1 | block 2 | block 1 | free | block 3 |     chunks of equal size
 //! ```
 //!
 //! The file is created with the first block. Like all spill files it has no name, so nothing remains after the process
-//! ends, and nothing is synced. A removed block leaves its chunks to later ones.
+//! ends, and nothing is synced. Later blocks reuse the chunks of removed blocks.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
@@ -18,10 +18,10 @@ use taut_store::disk::{DirectoryEntry, Disk, Lock, ReadFile, WriteFile};
 
 use super::spill::{ScratchFile, SpillDirectory};
 
-/// Bytes of a chunk. The last chunk of a block is not full, but takes no more space in the file system than it has.
+/// Bytes of a chunk. The unused part of a block's last chunk takes no space in the file system.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// Files in the chunks of one spill file.
+/// Disk whose files are stored in chunks of one spill file.
 pub struct TemporaryDisk {
     directory: SpillDirectory,
     /// The spill file, once it is created.
@@ -43,7 +43,7 @@ struct FreeChunks {
     free: Vec<u64>,
 }
 
-/// Content of a file. Its chunks are free when its last handle is dropped.
+/// Content of a file. Its chunks are freed when its last handle is dropped.
 #[derive(Debug)]
 struct ChunkedFile {
     space: Arc<Space>,
@@ -57,7 +57,7 @@ struct Content {
 }
 
 impl TemporaryDisk {
-    /// An empty disk, whose spill file will be in a directory.
+    /// Creates an empty disk. Its spill file will be in `directory`.
     pub fn new(directory: &SpillDirectory) -> Self {
         Self { directory: directory.clone(), space: Mutex::default(), files: Mutex::default() }
     }
@@ -84,7 +84,7 @@ impl Space {
     fn release(&self, released: &mut Vec<u64>) {
         let chunks = &mut *self.chunks.lock();
         chunks.free.append(released);
-        // If this fails, the space stays reserved for later blocks.
+        // If `clear` fails, later blocks reuse the chunks.
         if chunks.free.len() as u64 == chunks.total && self.file.clear().is_ok() {
             *chunks = FreeChunks::default();
         }

@@ -1,7 +1,7 @@
 //! Moves threads that compute partitions to idle processors.
 //!
 //! ```text
-//!   processor 0   wakes a worker, goes on computing    | the worker waits here
+//!   processor 0   wakes a worker, keeps computing      | the worker waits here
 //!   processor 1   idle                                 |
 //! ```
 //!
@@ -108,8 +108,8 @@ mod tests {
     }
 
     /// Runs `check` while a registered worker spins, at first on the same processor. The thread of `check` may use only
-    /// that processor. The worker may use all processors in `of_worker`. In the end checks that the affinity of the
-    /// worker is what it was.
+    /// that processor. The worker may use all processors in `of_worker`. Finally checks that the affinity of the worker
+    /// is unchanged.
     fn run_with_spinning_worker(of_worker: &[usize], check: impl FnOnce(&Workers, &AtomicUsize) + Send) {
         let own = of_worker[0];
         let (workers, is_over, ran_on) = (Workers::default(), AtomicBool::new(false), AtomicUsize::new(usize::MAX));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     /// Can fail only with three or more processors. With two, the temporary affinity of a worker has one processor, and
-    /// other threads leave such a worker alone.
+    /// other threads do not move such a worker.
     #[test]
     fn concurrent_migrations_keep_the_affinity_of_a_worker() {
         let usable = usable_processors();
