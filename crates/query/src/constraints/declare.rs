@@ -1,4 +1,4 @@
-//! Converts declared constraints to the form that the catalog stores.
+//! Converts declared constraints to the constraints that the catalog stores.
 
 use std::collections::BTreeSet;
 
@@ -135,8 +135,10 @@ pub fn apply_changes(
     Ok(AlteredTable { constraints, columns, notices })
 }
 
+/// Refuses to change the default or nullability of an identity column.
+///
 /// # Errors
-/// If a column is an identity column, which keeps its default and holds no nulls.
+/// If the column is an identity column, or does not exist.
 fn refuse_identity(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
     let owned = constraints.sequences.get(&subject.column(column)?);
     match owned.is_some_and(|owned| owned.identity.is_some()) {
@@ -150,8 +152,10 @@ fn refuse_identity(constraints: &Constraints, column: &str, subject: DeclaredTab
     }
 }
 
+/// Refuses to change the default of a generated column.
+///
 /// # Errors
-/// If a column is generated, so that it can have no default.
+/// If the column is generated, or does not exist.
 fn refuse_generated(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
     match constraints.generated.contains_key(&subject.column(column)?) {
         true => {
@@ -169,8 +173,10 @@ fn check_generated(constraints: &Constraints, schema: &Schema) -> Result<()> {
     constraints.foreign_keys.iter().try_for_each(|key| check_action(constraints, key))
 }
 
+/// Refuses a foreign key that sets a generated column to null.
+///
 /// # Errors
-/// If a foreign key sets a generated column to null.
+/// If the foreign key does so.
 fn check_action(constraints: &Constraints, key: &ForeignKey) -> Result<()> {
     let is_generated = |column: &ColumnIndex| constraints.generated.contains_key(column);
     match key.on_delete == ReferentialAction::SetNull && key.columns.iter().any(is_generated) {

@@ -5,13 +5,13 @@ use taut_types::{ColumnIndex, Schema, quote_identifier, relation_sql};
 
 use super::shown_name;
 
-/// `PRIMARY KEY (a, b)` or `UNIQUE (a, b)`.
+/// Returns the definition of a key, such as `PRIMARY KEY (a, b)` or `UNIQUE (a, b)`.
 pub fn key_definition(table: &Table, key: &UniqueKey) -> String {
     let kind = if key.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
     format!("{kind} ({})", column_names(&table.schema, &key.columns))
 }
 
-/// `FOREIGN KEY (a) REFERENCES t(b) ON DELETE CASCADE`.
+/// Returns the definition of a foreign key, such as `FOREIGN KEY (a) REFERENCES t(b) ON DELETE CASCADE`.
 pub fn foreign_key_definition(table: &Table, key: &ForeignKey, catalog: &Catalog) -> String {
     let referenced = catalog
         .table_of(key.table)
@@ -25,12 +25,13 @@ pub fn foreign_key_definition(table: &Table, key: &ForeignKey, catalog: &Catalog
     format!("FOREIGN KEY ({columns}) REFERENCES {}{action}", referenced.unwrap_or_default())
 }
 
-/// `CHECK (a > 0)`.
+/// Returns the definition of a check constraint, such as `CHECK (a > 0)`.
 pub fn check_definition(check: &Check) -> String {
     format!("CHECK ({})", check.condition)
 }
 
-/// `CREATE UNIQUE INDEX i ON t USING csb (a, lower(b)) WHERE c`. Keys have no `method`.
+/// Returns the definition of an index, such as `CREATE UNIQUE INDEX i ON t USING csb (a, lower(b)) WHERE c`. `method`
+/// is `None` for keys.
 pub fn index_definition(
     table: &Table,
     name: &str,

@@ -1,6 +1,5 @@
-//! Expressions that the catalog stores as text: check conditions, defaults and those of generated columns.
-//!
-//! They are planned on their own, without the settings of a session, so that they mean the same for every user.
+//! Expressions that the catalog stores as text: check conditions, defaults and generated columns. They are planned
+//! without the settings of a session, so that they mean the same for every user.
 
 use std::sync::{Arc, LazyLock};
 
@@ -90,8 +89,8 @@ pub fn compile_generated(
     compile(statement_cast(expression, &from, arrow), &planned)
 }
 
-/// Plans an expression or the predicate of an index over the columns of its table. The result is simplified as the
-/// conditions of queries are.
+/// Plans an expression or the predicate of an index over the columns of its table. The result is simplified like the
+/// conditions of queries.
 ///
 /// # Errors
 /// If the text is not an expression over single rows, or its result does not depend on the row alone.

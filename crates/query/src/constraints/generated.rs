@@ -19,7 +19,7 @@ use crate::error::Result;
 pub struct GeneratedColumns {
     /// Index of each generated column, with the expression over the row.
     expressions: Vec<(usize, Arc<dyn PhysicalExpr>)>,
-    /// The same for index columns.
+    /// Index of each index column, with the expression over the row.
     index_expressions: Vec<(usize, Arc<dyn PhysicalExpr>)>,
     /// Schema of the table in which all columns may hold nulls.
     nullable: Option<SchemaRef>,
@@ -56,8 +56,8 @@ impl GeneratedColumns {
         all.any(|(generated, _)| *generated == index)
     }
 
-    /// Overwrites the generated columns with values that are computed from the others. `columns` has the columns of the
-    /// table, in order and in their types, with `rows` rows.
+    /// Overwrites the generated columns with values that are computed from the other columns. `columns` has the columns
+    /// of the table, in order and in their types, with `rows` rows.
     ///
     /// # Errors
     /// If an expression cannot be computed for a row.

@@ -19,8 +19,8 @@ pub struct PlannedIndexColumn {
     pub column: ColumnIndex,
     /// The indexed expression.
     pub value: Expr,
-    /// Conditions of a partial index. All of them are true in the rows whose values the column holds; it is null in
-    /// others.
+    /// Conditions of a partial index. The column has values only in rows for which all of them are true. It is null in
+    /// other rows.
     pub predicate: Vec<Expr>,
 }
 
@@ -40,7 +40,7 @@ fn plan_index_column(column: ColumnIndex, part: &IndexColumn, schema: &DFSchema)
     Ok(PlannedIndexColumn { column, value, predicate: predicate.unwrap_or_default() })
 }
 
-/// Plans the predicate of an index as conditions that are all true if it is.
+/// Plans the predicate of an index as a list of conjuncts.
 ///
 /// # Errors
 /// If the text is not a condition over single rows, or its result does not depend on the row alone.
@@ -50,7 +50,7 @@ pub fn plan_index_predicate(sql: &str, schema: &DFSchema) -> Result<Vec<Expr>> {
     Ok(conditions.into_iter().filter(|condition| !is_true(condition)).collect())
 }
 
-/// Type of the values of an index column over the columns of a table.
+/// Returns the type of the values of an index column over the columns of a table.
 ///
 /// # Errors
 /// If its expression or its predicate cannot be planned, or no column can hold its values.
@@ -64,7 +64,7 @@ pub fn type_of_index_column(part: &IndexColumn, schema: &Schema) -> Result<Logic
     })
 }
 
-/// What a column of an index is called in messages and system tables: its name, or the expression that it holds.
+/// Returns how messages and system tables show a column of an index: by its name, or by its indexed expression.
 pub fn shown_name(table: &Table, column: ColumnIndex) -> String {
     match table.constraints.index_columns.get(&column) {
         Some(part) => shown_expression(part),
@@ -72,7 +72,7 @@ pub fn shown_name(table: &Table, column: ColumnIndex) -> String {
     }
 }
 
-/// The indexed expression, with parentheses around it where `CREATE INDEX` needs them.
+/// Returns the indexed expression, with parentheses around it where `CREATE INDEX` needs them.
 fn shown_expression(part: &IndexColumn) -> String {
     match parse_expression(&part.expression) {
         Ok(ast::Expr::Identifier(name)) => name.value,
@@ -81,7 +81,7 @@ fn shown_expression(part: &IndexColumn) -> String {
     }
 }
 
-/// The index column for a plain column of a partial index.
+/// Returns the index column for a plain column of a partial index.
 pub fn index_column_of(name: &str, predicate: Option<String>) -> IndexColumn {
     IndexColumn { expression: quote_identifier(name), predicate }
 }

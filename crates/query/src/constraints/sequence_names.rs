@@ -1,5 +1,5 @@
-//! Names of sequences in defaults, which are stored as text. A name without a schema is in `public` there, whatever the
-//! search path of a session.
+//! Names of sequences in defaults, which are stored as text. In a stored default, a name without a schema refers to
+//! `public`, whatever the search path of a session.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -11,14 +11,14 @@ use taut_types::{quote_identifier, relation_sql};
 
 const SEQUENCE_FUNCTIONS: [&str; 3] = ["nextval", "currval", "setval"];
 
-/// Names of the sequences from which a default takes numbers.
+/// Returns the names of the sequences in a default.
 pub fn sequences_of_default(sql: &str) -> Vec<String> {
     let mut names = Vec::new();
     for_each_sequence(sql, |name| names.push(name.clone()));
     names
 }
 
-/// A default after a sequence is renamed.
+/// Returns a default in which a sequence is renamed.
 pub fn renamed_sequence(sql: &str, name: &str, new_name: &str) -> String {
     let renamed = for_each_sequence(sql, |used| {
         if used == name {
@@ -28,13 +28,13 @@ pub fn renamed_sequence(sql: &str, name: &str, new_name: &str) -> String {
     renamed.unwrap_or_else(|| sql.to_owned())
 }
 
-/// A default that takes the next number of a sequence.
+/// Returns a default that calls `nextval` of a sequence.
 pub fn default_of_sequence(name: &str) -> String {
     format!("nextval('{}')", relation_sql(name).replace('\'', "''"))
 }
 
-/// A default with other names of its sequences. `name` returns the name for a reference in the default; with `None` the
-/// reference stays.
+/// Returns a default with other names of its sequences. `name` returns the new name for a reference in the default, or
+/// `None` if the reference does not change.
 pub fn with_named_sequences(sql: &str, mut name: impl FnMut(&TableReference) -> Option<String>) -> String {
     let named = for_each_relation_sql(sql, |text| {
         if let Some(name) = name(&TableReference::parse_str(text)) {
@@ -44,7 +44,8 @@ pub fn with_named_sequences(sql: &str, mut name: impl FnMut(&TableReference) -> 
     named.unwrap_or_else(|| sql.to_owned())
 }
 
-/// A stored default in which the names of sequences have their schemas, so that they do not depend on the search path.
+/// Returns a stored default in which the names of sequences have their schemas, so that they do not depend on the
+/// search path.
 pub fn qualified_default(sql: &str) -> Cow<'_, str> {
     if !contains_sequence_function(sql) {
         return Cow::Borrowed(sql);
@@ -64,8 +65,8 @@ fn contains_sequence_function(sql: &str) -> bool {
     SEQUENCE_FUNCTIONS.iter().any(|function| sql.contains(function))
 }
 
-/// Calls a function with the name of each sequence in a stored default, which may replace it. Returns the default
-/// afterwards, or `None` if it cannot be parsed.
+/// Calls `change` with the name of each sequence in a stored default. `change` may replace the name. Returns the
+/// changed default, or `None` if it cannot be parsed.
 fn for_each_sequence(sql: &str, mut change: impl FnMut(&mut String)) -> Option<String> {
     for_each_relation_sql(sql, |text| {
         let mut name = name_of_reference(&TableReference::parse_str(text));
@@ -77,8 +78,8 @@ fn for_each_sequence(sql: &str, mut change: impl FnMut(&mut String)) -> Option<S
     })
 }
 
-/// Calls a function with each text in a default that names a sequence. Returns the default afterwards, or `None` if it
-/// cannot be parsed.
+/// Calls `change` with the SQL text of each sequence name in a default. `change` may replace the text. Returns the
+/// changed default, or `None` if it cannot be parsed.
 fn for_each_relation_sql(sql: &str, mut change: impl FnMut(&mut String)) -> Option<String> {
     let mut expression = parse_expression(sql).ok()?;
     let _: ControlFlow<()> = ast::visit_expressions_mut(&mut expression, |part| {

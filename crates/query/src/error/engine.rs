@@ -1,7 +1,6 @@
 //! Errors of DataFusion and Arrow in PostgreSQL's words.
 //!
-//! Most of their errors are text without fields, so the names are taken out of the text. A text that is not known here
-//! is shown as it is.
+//! Most of their errors are text without fields, so names are parsed from the text. An unknown text is shown unchanged.
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError};
@@ -16,7 +15,7 @@ const COLUMNS_MAX: usize = 30;
 /// Hint for a call of a function or operator that does not accept the types of its arguments.
 const NO_MATCH_HINT: &str =
     "No function matches the given name and argument types. You might need to add explicit type casts.";
-/// End of the engine's messages about its own faults.
+/// End of DataFusion's messages about its own bugs.
 const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code.";
 
 /// Parts of an error, as PostgreSQL reports them.
@@ -49,7 +48,7 @@ impl ErrorParts {
     }
 }
 
-/// Parts of an error, without the errors that wrap its root.
+/// Returns the parts of an error, without the errors that wrap its root.
 pub(super) fn parts(error: &DataFusionError) -> ErrorParts {
     match error.find_root() {
         DataFusionError::External(inner) => ErrorParts::without_sqlstate(with_causes(inner.as_ref())),
@@ -66,7 +65,7 @@ pub(super) fn parts(error: &DataFusionError) -> ErrorParts {
     }
 }
 
-/// Error of Taut that an error of DataFusion carries, also inside an error of Arrow.
+/// Returns the error of Taut inside an error of DataFusion, or inside an error of Arrow in it.
 pub(super) fn external_error(error: &DataFusionError) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
     match error.find_root() {
         DataFusionError::External(inner) => Some(inner.as_ref()),
@@ -190,7 +189,7 @@ fn is_internal(column: &str) -> bool {
     column.starts_with("taut ")
 }
 
-/// Parts of a message of the engine's planner or of one of its functions, if its text is known.
+/// Parts of a message of DataFusion's planner or of one of its functions, if its text is known.
 fn known_message(message: &str) -> Option<ErrorParts> {
     missing_name(message)
         .or_else(|| type_mismatch(message))
@@ -364,7 +363,7 @@ const VALUE_ERRORS: [(&str, &str); 38] = [
     ("54000", "requested length too large"),
 ];
 
-/// Text between `before` and the first `after` behind it, and the text behind that.
+/// Returns the text between `before` and the first `after` that follows it, and the remaining text.
 fn text_between<'t>(text: &'t str, before: &str, after: &str) -> Option<(&'t str, &'t str)> {
     text.split_once(before)?.1.split_once(after)
 }

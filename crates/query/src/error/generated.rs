@@ -1,12 +1,12 @@
 //! Errors about generated columns.
 
-/// Reason why a column cannot be generated, or a generated column cannot be changed, as a statement asks.
+/// Reason why a statement cannot declare or change a generated column.
 #[derive(Debug, thiserror::Error)]
 pub enum GeneratedColumnError {
     /// An expression with a function that may return other results for the same arguments.
     #[error("generation expression is not immutable")]
     NotImmutable,
-    /// An expression over a generated column, perhaps its own.
+    /// An expression that uses a generated column, possibly its own column.
     #[error("cannot use generated column {column:?} in column generation expression")]
     UsesGenerated {
         /// Name of the column that the expression uses.
@@ -46,7 +46,7 @@ pub enum GeneratedColumnError {
         /// Name of the generated column that uses it.
         generated: String,
     },
-    /// `USING` for a generated column, whose expression gives its values.
+    /// `USING` for a generated column, whose values come from its expression.
     #[error("cannot specify USING when altering type of generated column")]
     Using {
         /// Name of the column.
@@ -64,7 +64,7 @@ pub enum GeneratedColumnError {
 }
 
 impl GeneratedColumnError {
-    /// More about the error, as a sentence.
+    /// Detail of the error, as a sentence, if there is one.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::UsesGenerated { .. } => {
@@ -79,7 +79,7 @@ impl GeneratedColumnError {
         }
     }
 
-    /// What to do instead, as a sentence.
+    /// Hint for the user, as a sentence, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Type { .. } => Some("You will need to rewrite or cast the expression.".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// The part of an index that an expression is.
+/// Part of the definition of an index that is an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexClause {
     /// An indexed expression.
@@ -53,7 +53,7 @@ pub enum IndexError {
         /// Where the parameter is.
         clause: IndexClause,
     },
-    /// A predicate that is no condition.
+    /// A predicate that is not Boolean.
     #[error("argument of WHERE must be type boolean, not type {found}")]
     NotBoolean {
         /// Type of the predicate.

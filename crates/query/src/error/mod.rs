@@ -1,4 +1,4 @@
-//! Errors of statements: message, detail, hint and position, in PostgreSQL's words where it has the same error.
+//! Errors of statements: message, detail, hint and position, in PostgreSQL's words if PostgreSQL has the same error.
 
 mod attach;
 mod engine;
@@ -77,10 +77,10 @@ pub enum QueryError {
         object: Option<String>,
         /// The dependent views and foreign keys.
         dependencies: Vec<Dependency>,
-        /// What the user can do, as a sentence.
+        /// Hint for the user, as a sentence.
         hint: &'static str,
     },
-    /// A new type of a column to which its values are not converted without `USING`.
+    /// A new type of a column that requires `USING`.
     #[error("column {column:?} cannot be cast automatically to type {logical_type}")]
     NoAutomaticCast {
         /// Name of the column.
@@ -88,7 +88,7 @@ pub enum QueryError {
         /// The new type.
         logical_type: String,
     },
-    /// A default that is no value of the new type of its column.
+    /// A default that cannot be converted to the new type of its column.
     #[error("default for column {column:?} cannot be cast automatically to type {logical_type}")]
     NoCastOfDefault {
         /// Name of the column.
@@ -104,10 +104,10 @@ pub enum QueryError {
         /// Why the value cannot be converted.
         cause: Box<QueryError>,
     },
-    /// A sequence that cannot be defined, dropped or used as a statement asks.
+    /// A sequence that a statement cannot define, drop or use.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
-    /// A generated column that is not possible, or a change of one.
+    /// A generated column that a statement cannot declare or change.
     #[error(transparent)]
     Generated(#[from] GeneratedColumnError),
     /// An attached database.
@@ -122,21 +122,21 @@ pub enum QueryError {
     /// A parameter that is an array of values without a common type.
     #[error("ARRAY types {first} and {second} cannot be matched")]
     ArrayTypes {
-        /// Type of the values before.
+        /// Common type of the preceding values.
         first: String,
         /// The first type that differs.
         second: String,
     },
-    /// A new relation without a schema, while no schema of the search path exists.
+    /// A new relation whose name has no schema, although no schema of the search path exists.
     #[error("no schema has been selected to create in")]
     NoCurrentSchema,
-    /// A view where a statement changes a table.
+    /// A view that a statement names instead of a table.
     #[error("{name:?} is not a table")]
     NotATable {
         /// Name of the view.
         name: String,
     },
-    /// A table or sequence where a statement names a view.
+    /// A table or sequence that a statement names instead of a view.
     #[error("{name:?} is not a view")]
     NotAView {
         /// Name of the table or sequence.
@@ -161,7 +161,7 @@ pub enum QueryError {
         path: String,
         /// Cause, with line and column if known.
         message: String,
-        /// What the user can do, as a sentence.
+        /// Hint for the user, as a sentence.
         hint: Option<&'static str>,
         /// SQLSTATE of the error.
         sqlstate: &'static str,
@@ -223,7 +223,7 @@ pub enum QueryError {
     Transaction {
         /// What is wrong.
         message: String,
-        /// What is allowed, as a sentence.
+        /// Hint for the user, as a sentence.
         hint: Option<&'static str>,
         /// SQLSTATE of the error.
         sqlstate: &'static str,
@@ -234,7 +234,7 @@ pub enum QueryError {
         /// Verb of the statement.
         verb: &'static str,
     },
-    /// An `ON CONFLICT` whose columns or constraint are no key of the table.
+    /// An `ON CONFLICT` whose columns or constraint match no key of the table.
     #[error("there is no unique or exclusion constraint matching the ON CONFLICT specification")]
     NoConflictKey {
         /// Keys of the table, as a sentence.
@@ -254,9 +254,9 @@ pub enum QueryError {
 /// A view or foreign key that depends on a table, view or index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// What depends, such as `view "v"` or `constraint "c" on table "u"`.
+    /// The dependent object, such as `view "v"` or `constraint "c" on table "u"`.
     pub dependent: String,
-    /// What it depends on, such as `table "t"`.
+    /// The object that it depends on, such as `table "t"`.
     pub on: String,
 }
 
@@ -333,7 +333,8 @@ fn hint_of_commit(error: &CommitError) -> Option<&'static str> {
 }
 
 impl QueryError {
-    /// Whether the columns or constraints of a table, or what a view reads, have changed at the same time.
+    /// Whether a concurrent change of the columns or constraints of a table, or of a view's dependencies, made a commit
+    /// fail.
     pub(crate) fn is_schema_conflict(&self) -> bool {
         let is_conflict = |error: &CommitError| {
             matches!(error, CommitError::ConstraintsChanged { .. } | CommitError::ViewChanged { .. })
@@ -367,7 +368,7 @@ impl QueryError {
         }
     }
 
-    /// More about the error, as a sentence: for example the key that is already there.
+    /// Detail of the error, if there is one, for example the key that already exists.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Sql(error) => error.detail(),
@@ -399,7 +400,7 @@ impl QueryError {
         }
     }
 
-    /// What the user can do, as a sentence.
+    /// Hint for the user, as a sentence, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Sql(error) => error.hint(),
@@ -431,7 +432,7 @@ impl QueryError {
         }
     }
 
-    /// SQLSTATE that the text of an error of the engine implies.
+    /// SQLSTATE that the text of an error of DataFusion implies.
     pub(crate) fn implied_sqlstate(&self) -> Option<&'static str> {
         match self {
             Self::Engine(error) => engine::parts(error).sqlstate,

@@ -1,6 +1,6 @@
 //! Errors about sequences and identity columns.
 
-/// Reason why a sequence cannot be defined, dropped or used as a statement asks.
+/// Reason why a statement cannot define, drop or use a sequence.
 #[derive(Debug, thiserror::Error)]
 pub enum SequenceError {
     /// The definition of a sequence that is invalid.
@@ -31,10 +31,10 @@ pub enum SequenceError {
         /// The greatest number of the sequence.
         max: i64,
     },
-    /// A sequence from which this session has taken no number, or no sequence at all.
+    /// `currval` or `lastval` before the session has called `nextval`.
     #[error("{}", no_current_value(.sequence))]
     NoCurrentValue {
-        /// The sequence. `None` for the last one of the session.
+        /// The sequence of `currval`. `None` for `lastval`.
         sequence: Option<String>,
     },
     /// A table or view where a sequence is expected.
@@ -43,7 +43,7 @@ pub enum SequenceError {
         /// Name of the table or view.
         name: String,
     },
-    /// A column that cannot become an identity column, or is none.
+    /// A column that cannot become an identity column, or is not one.
     #[error("column {column:?} of relation {table:?} {problem}")]
     Identity {
         /// Name of the table.
@@ -56,7 +56,7 @@ pub enum SequenceError {
 }
 
 impl SequenceError {
-    /// More about the error, as a sentence.
+    /// Detail of the error, as a sentence, if there is one.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Required { table, column, .. } => {

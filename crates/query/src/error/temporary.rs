@@ -18,21 +18,21 @@ pub enum TemporaryError {
     /// `ON COMMIT` of a permanent table.
     #[error("ON COMMIT can only be used on temporary tables")]
     OnCommit,
-    /// `ON COMMIT DELETE ROWS` of a table that another table references, which keeps its rows.
+    /// `ON COMMIT DELETE ROWS` of a table that another table references without `ON COMMIT DELETE ROWS`.
     #[error("unsupported ON COMMIT and foreign key combination")]
     OnCommitReferenced {
-        /// The table that references the other one.
+        /// The referencing table.
         child: String,
         /// The table with `ON COMMIT DELETE ROWS`.
         parent: String,
     },
-    /// A sequence and a table, one of them temporary.
+    /// A sequence of a table, only one of which is temporary.
     #[error("sequence must be in same schema as table it is linked to")]
     Owner,
 }
 
 impl TemporaryError {
-    /// More about the error, as a sentence.
+    /// Detail of the error, as a sentence, if there is one.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::OnCommitReferenced { child, parent } => {

@@ -104,7 +104,7 @@ impl Violation {
         }
     }
 
-    /// The values that violate the constraint, as a sentence.
+    /// Detail of the violation, as a sentence, if there is one.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Null { .. } | Self::Nulls { .. } => None,
