@@ -7,7 +7,7 @@
 //!                               all blocks, in order ──> one commit
 //! ```
 //!
-//! Nothing is visible before the commit. An error before the commit leaves nothing behind.
+//! Nothing is visible before the commit. If an error occurs before the commit, nothing changes.
 //!
 //! If the rows for a sorted table do not arrive in its order, the load sorts them: see `insert/sorted.rs`. Rows for a
 //! partitioned table are merged into one stream and then grouped by partition: see `write/partitioner.rs`.
@@ -151,7 +151,7 @@ impl Target {
     }
 }
 
-/// The target of a load as an insert-only table, for logical plans that write to it.
+/// Insert-only table over the target of a load, for logical plans that write to it.
 #[derive(Debug)]
 pub struct TargetTable {
     /// The store of the target.
@@ -247,7 +247,7 @@ impl InsertExec {
         !matches!(self.order, InputOrder::Any)
     }
 
-    /// The columns of the input match those of the target by ordinal.
+    /// Creates an insert in which the columns of the input match those of the target by ordinal.
     fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = InputOrder::for_input(&target, &input);
         let properties = PlanProperties::new(
@@ -581,7 +581,7 @@ async fn write_blocks(
     Ok(WrittenBlocks { blocks: parts.into_iter().flatten().collect(), is_sorted: true, old_ids })
 }
 
-/// Returns a context in which each stream reads only the files of its own partition. Rows then come in the order of the
+/// Returns a context in which each stream reads only the files of its own partition. Rows are then in the order of the
 /// files, and the files can be read twice.
 fn with_file_order(context: &TaskContext) -> Arc<TaskContext> {
     let mut config = context.session_config().clone();

@@ -110,7 +110,7 @@ impl ChangedRowsExec {
     /// with equal values in the columns of a key, only the first is returned.
     ///
     /// # Errors
-    /// If the plan lacks the columns of the query.
+    /// If the plan lacks a column of `outputs`.
     pub fn try_new(
         input: Arc<dyn ExecutionPlan>,
         outputs: Outputs,
@@ -124,7 +124,7 @@ impl ChangedRowsExec {
     /// Makes the operator return deleted rows too, with the action of each row as the last column.
     ///
     /// # Errors
-    /// If the plan lacks the columns of the query, or the actions.
+    /// If the plan lacks a column of `outputs`.
     pub fn returning_actions(self) -> Result<Self> {
         Self::build(self.input, self.outputs, self.kind, self.keys, self.changed, true)
     }

@@ -28,12 +28,12 @@ use crate::exec::scan::scan_source;
 /// configuration used for planning.
 #[derive(Debug)]
 pub struct StatementReads {
-    /// A weak reference: rows that are still being read do not keep a transaction from ending.
+    /// Weak, so that rows that are still being read do not prevent the transaction from ending.
     transaction: Weak<Transaction>,
     tables: Mutex<BTreeMap<TableId, PlannedScans>>,
 }
 
-/// What the planner has done with one table so far.
+/// Lookups and planned scans of one table.
 #[derive(Debug, Default)]
 struct PlannedScans {
     /// Number of times that the table was looked up by name.
@@ -104,7 +104,7 @@ impl StatementReads {
     }
 }
 
-/// Removes the table lookups of a plan that will not run from the read set.
+/// Removes the tables that a plan has looked up from the read set. Call if the plan will not run.
 pub fn withdraw_reads(state: &SessionState) {
     if let Some(reads) = state.config().get_extension::<StatementReads>() {
         reads.withdraw();

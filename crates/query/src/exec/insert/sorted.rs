@@ -59,7 +59,7 @@ const BATCH_ROWS_MAX: usize = 65_536;
 /// Maximum bytes of such a batch. A sort that spills holds four batches, and reserves 10 MiB for them.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 
-/// How the rows of a load get into the order of the table.
+/// How the rows of a load are brought into the order of the table.
 #[derive(Clone, Debug)]
 pub(super) enum InputOrder {
     /// The table has no sort order.
@@ -67,7 +67,7 @@ pub(super) enum InputOrder {
     /// The planner ensures that the input returns its rows in order, with a sort if necessary. The input has one
     /// partition, or several that follow one another.
     Required(SortKey),
-    /// Rows are written as they arrive. If they turn out not to be in order, they are sorted instead.
+    /// Rows are written as they arrive. If a row is out of order, all rows are read again and sorted.
     Checked(SortKey),
     /// Rows are sorted after conversion to the types of the table.
     Sorted(SortKey),
@@ -84,7 +84,7 @@ impl InputOrder {
         if can_rerun(input) {
             Self::Checked(key)
         } else if is_cast || reads_files(input) {
-            // A file may declare an order that its rows have only within each part of the file.
+            // A file may declare an order that is valid only within each part of the file.
             Self::Sorted(key)
         } else {
             Self::Required(key)
@@ -106,7 +106,7 @@ impl InputOrder {
     }
 }
 
-/// Columns that rows are sorted by, as ordinals, with their options.
+/// Columns of a sort order, as ordinals, with their options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SortKey(Vec<(usize, SortOptions)>);
 
@@ -193,7 +193,7 @@ fn out_of_order() -> DataFusionError {
     DataFusionError::External(Box::new(OutOfOrder))
 }
 
-/// Whether an attempt failed only because the rows are not in order.
+/// Whether a load failed only because its rows are out of order.
 pub(super) fn is_out_of_order(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::External(error) if error.is::<OutOfOrder>())
 }
@@ -215,7 +215,7 @@ impl PartitionEnds {
         Arc::new(Self { key, rows: Mutex::new(vec![None; partitions]), has_failed: AtomicBool::new(false) })
     }
 
-    /// Wraps the rows of a partition. The stream ends with an error at the first batch that is not in order.
+    /// Wraps the rows of a partition in a stream that fails at the first batch that is out of order.
     pub fn check_order(self: &Arc<Self>, partition: usize, rows: CoercedStream) -> CoercedStream {
         Box::pin(OrderCheckedStream { ends: Arc::clone(self), partition, rows })
     }
@@ -328,8 +328,8 @@ pub(crate) fn with_table_order(
 }
 
 /// Returns the table if a plan reads all its rows, partition by partition. Returns `None` if an operator redistributes
-/// rows, which would break up the order. Also returns `None` for a scan with conditions, which may leave few rows:
-/// threads then share the work better without an order.
+/// rows, which would lose the order. Also returns `None` for a scan with conditions, which may leave few rows: threads
+/// then share the work better without an order.
 fn fully_scanned_table(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Table>> {
     match (plan.downcast_ref::<DataSourceExec>(), plan.children().as_slice()) {
         (Some(scan), _) => {
@@ -362,7 +362,7 @@ pub(super) fn sort_rows(key: &SortKey, rows: &Arc<LoadInput>, context: Arc<TaskC
     let partitions = (0..rows.input.output_partitioning().partition_count()).map(partition).collect();
     let unsorted = Arc::new(StreamingTableExec::try_new(Arc::clone(schema), partitions, None, [], false, None)?);
     let mut config = context.session_config().clone();
-    // A batch size that the user has set does not change.
+    // Only the default batch size is changed, not one that the user has set.
     if config.batch_size() == SessionConfig::new().batch_size() {
         let pool = context.memory_pool().memory_limit();
         config = config.clone().with_batch_size(batch_rows(rows, &pool).max(config.batch_size()));

@@ -11,7 +11,7 @@ use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
-/// Key values of the rows kept so far.
+/// Key values of the rows selected so far.
 #[derive(Debug)]
 pub struct FirstRows {
     keys: Vec<SeenKeys>,
@@ -44,7 +44,7 @@ impl FirstRows {
         Ok(Self { keys: keys.iter().map(seen).collect::<Result<_>>()?, reservation })
     }
 
-    /// Returns true for each row of a batch that shares no key with a row kept before it. These rows are kept. A key
+    /// Selects each row of a batch that shares no key with a row selected before. Returns true for these rows. A key
     /// with a null never equals another key.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl FirstRows {
             let mut seen = self.keys.iter().zip(&row_keys);
             let is_new = !seen.any(|(key, row)| row.as_ref().is_some_and(|row| key.seen.contains(row)));
             is_first.push(is_new);
-            // Later rows do not conflict with a row that is left out.
+            // Later rows do not conflict with a dropped row.
             for (key, row) in self.keys.iter_mut().zip(row_keys).filter(|_| is_new) {
                 if let Some(row) = row {
                     bytes += row.as_ref().len() + size_of::<OwnedRow>() * 2;

@@ -16,8 +16,8 @@ use crate::plan::parameters::BindParameters;
 use crate::plan::row_check::RowCheck;
 use crate::write::coerce::Coercion;
 
-/// A context with three tables: the target of the mutations with row ids, `t` with the same rows for the other parts of
-/// a statement, and `u`.
+/// A context with three tables: the target of the mutations with row ids; `t` with the same rows, for other references
+/// in a statement; and `u`.
 fn context() -> SessionContext {
     let context = SessionContext::new();
     crate::plan::assignment_cast::register(&context);

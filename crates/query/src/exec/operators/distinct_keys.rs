@@ -36,10 +36,10 @@ const KEYS_MAX: usize = 1 << 17;
 const SET_BYTES_MAX: usize = 8 << 20;
 /// Rows of a sample.
 const SAMPLE_ROWS: usize = 1 << 14;
-/// One of this many rows of a sample must be a duplicate, or the next batches pass unchecked.
+/// If a sample has less than one duplicate in this many rows, the next batches pass unchecked.
 const ROWS_PER_DUPLICATE: usize = 8;
-/// Batches that pass unchecked after the first sample with few duplicates. The number doubles with each such sample, up
-/// to [`UNCHECKED_MAX`]. A sample with more duplicates resets it.
+/// Number of batches that pass unchecked after the first sample with few duplicates. It doubles with each such sample,
+/// up to [`UNCHECKED_MAX`]. A sample with more duplicates resets it.
 const UNCHECKED_MIN: usize = 64;
 const UNCHECKED_MAX: usize = 1_024;
 
@@ -120,7 +120,7 @@ fn column_at(schema: &Schema, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(index).name(), index))
 }
 
-/// The inner side of a join. `None` if the join returns rows of both sides.
+/// Returns the inner side of a join, or `None` if the join returns rows of both sides.
 fn inner_side(join_type: JoinType) -> Option<JoinSide> {
     match join_type {
         JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => Some(JoinSide::Right),
@@ -160,9 +160,9 @@ struct DuplicateFilter {
     /// For each row of a batch, the index of its key in `seen`.
     groups: Vec<usize>,
     sample: Sample,
-    /// Batches that still pass unchecked.
+    /// Number of batches that pass unchecked from now on.
     unchecked_left: usize,
-    /// Batches that pass unchecked after the next sample with few duplicates.
+    /// Number of batches that pass unchecked after the next sample with few duplicates.
     unchecked_next: usize,
     reservation: MemoryReservation,
 }

@@ -13,8 +13,8 @@ use datafusion::physical_plan::{
 };
 
 /// Returns the rows of its input, but hides from DataFusion which columns are equal, constant or sorted. A column that
-/// a grouping set leaves out is null in its groups. DataFusion would ignore this and sort or partition the groups as in
-/// the input.
+/// a grouping set leaves out is null in its groups. DataFusion would ignore these nulls, and sort or partition the
+/// groups by the properties of the input.
 #[derive(Debug)]
 pub struct GroupingInputExec {
     input: Arc<dyn ExecutionPlan>,

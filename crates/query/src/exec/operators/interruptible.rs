@@ -49,8 +49,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// State of a statement that ends when `token` is cancelled. The statement sets `is_committing` when it begins to
-    /// commit.
+    /// Creates the state of a statement that ends when `token` is cancelled. The statement sets `is_committing` when it
+    /// begins to commit.
     pub fn new(token: CancellationToken, is_committing: Arc<AtomicBool>) -> Self {
         Self { cancellation: Cancellation::new(token, is_committing), ..Self::default() }
     }
@@ -146,7 +146,7 @@ struct InterruptibleExec {
     inner: Arc<dyn ExecutionPlan>,
     interrupt: Interrupt,
     keys: Option<KeysRole>,
-    /// Set for the inner side of a join.
+    /// Keys whose duplicates are dropped, if the operator is the inner side of a join.
     distinct_keys: Option<Arc<DistinctKeys>>,
 }
 

@@ -1,6 +1,6 @@
 //! Integer keys on the build side of a hash join, for scans of its probe side.
 //!
-//! A hash join gives these scans a dynamic filter: the bounds of its keys, and a lookup in its hash table. A lookup
+//! A hash join passes a dynamic filter to these scans: the bounds of its keys, and a lookup in its hash table. A lookup
 //! hashes the key and often misses the CPU cache. Therefore the build side of a join also collects its integer keys in
 //! a bitmap:
 //!
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Scans test one bit instead of a lookup. Keys that are too sparse get no bitmap. A key of several columns has a
-//! bitmap for each column; rows that pass these are still looked up.
+//! bitmap for each column; rows that pass all of them are still looked up.
 //!
 //! The identifier of the dynamic filter connects a bitmap with its join.
 
@@ -42,7 +42,7 @@ const BITS_MAX: u64 = 1 << 30;
 /// Maximum bits of a bitmap for each key. With more, the bitmap takes more memory than the join's hash table.
 const BITS_PER_KEY: u64 = 256;
 
-/// Set of integers as a bitmap whose first bit is the smallest of them.
+/// Set of integers, as a bitmap that begins with the smallest one.
 #[derive(Debug, Default)]
 pub struct KeySet {
     /// The integer of the first bit.
@@ -54,8 +54,8 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// Builds the set of these integers, with memory from a pool. Returns `None` if they are too sparse or the pool has
-    /// no memory left.
+    /// Builds a set of the integers in `keys`, with memory from a pool. Returns `None` if they are too sparse or the
+    /// pool has no memory left.
     fn build(keys: &[Vec<i64>], pool: &Arc<dyn MemoryPool>) -> Option<Self> {
         let all = || keys.iter().flatten().copied();
         let (least, greatest) = (all().min()?, all().max()?);
@@ -133,7 +133,7 @@ fn add_integers(values: &ArrayRef, keys: &mut Vec<i64>) -> bool {
 pub type BuildKeys = Vec<Option<Arc<KeySet>>>;
 
 /// Keys of the hash joins of a statement, by the identifier of the join's dynamic filter. A join is added when its
-/// build side has been read completely. The keys live as long as the rows of the join are read.
+/// build side has been read completely. Its keys are dropped when all rows of the join are read.
 #[derive(Debug, Default)]
 pub struct JoinKeys(Mutex<HashMap<u64, Weak<BuildKeys>>>);
 
@@ -191,7 +191,8 @@ impl KeyCollector {
     /// # Errors
     /// If the expressions of the probe side cannot be visited.
     pub fn for_join(join: &HashJoinExec, join_keys: &Arc<JoinKeys>) -> Result<Option<Arc<Self>>> {
-        // If null equals null, or if a null changes the join's result, the set of keys is not enough.
+        // If null equals null, or if a null changes the join's result, a set without nulls does not decide which rows
+        // match.
         if join.null_equality() != NullEquality::NullEqualsNothing || join.null_aware {
             return Ok(None);
         }

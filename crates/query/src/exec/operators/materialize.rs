@@ -170,7 +170,7 @@ struct SharedReader {
     context: Arc<TaskContext>,
     /// Ordinal of the next batch.
     next: usize,
-    /// Read of the next batch from the spill file, in progress.
+    /// Current read of the next batch from the spill file.
     reading: Option<BoxFuture<'static, Result<RecordBatch>>>,
     spilled_bytes: Count,
 }

@@ -54,7 +54,7 @@ impl OrderedCollectExec {
         Self::new(input, true, fetch)
     }
 
-    /// Collects an input whose partitions follow one another.
+    /// Collects an input in which the rows of each partition follow those of the previous partition.
     pub fn of_partitions(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Self {
         Self::new(input, false, fetch)
     }
@@ -168,7 +168,7 @@ struct Collector {
     batches_max: usize,
     /// Number of runs opened so far.
     opened: usize,
-    /// Runs that are not read yet, in order. The reader reads the first one.
+    /// Open runs, in order. The reader reads the first one.
     window: VecDeque<Run>,
     /// Whether tasks compute runs ahead.
     is_parallel: bool,

@@ -24,13 +24,14 @@ use datafusion::common::Result;
 const BUFFERS_MAX: usize = 4;
 /// Maximum bytes in the buffers of an array that is not copied: see [`BUFFERS_MAX`].
 const BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes in buffers for each byte that the array needs.
+/// An array with at most [`BUFFERS_MAX`] buffers is copied if they have more than this many bytes for each byte that it
+/// needs.
 const BUFFER_BYTES_PER_USED_BYTE: usize = 4;
 
 /// Copies the strings of columns that refer to too many buffers or bytes into new buffers.
 ///
 /// # Errors
-/// If the batch with the new columns is invalid, which does not happen.
+/// If Arrow rejects the batch with the new columns.
 pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     if !batch.columns().iter().any(needs_copy) {
         return Ok(batch);

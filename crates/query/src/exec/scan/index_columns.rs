@@ -27,7 +27,7 @@ use crate::constraints::{PlannedIndexColumn, plan_index_columns};
 /// Conditions of a query that may read index columns.
 #[derive(Debug)]
 pub struct IndexedConditions {
-    /// The conditions of the query, with index columns in place of their expressions.
+    /// The conditions of the query, with index columns instead of their expressions.
     pub conditions: Vec<Expr>,
     /// Additional conditions, which the conditions of the query imply.
     pub implied: Vec<Expr>,
@@ -50,8 +50,8 @@ impl IndexedConditions {
             let stored = table.schema.column(column.column).logical_type.arrow();
             !column.value.column_refs().is_empty() && column.value.get_type(&schema).is_ok_and(|found| found == stored)
         };
-        // A condition on a table column stays, because it may also use another index, a sort order or partitions by
-        // that column.
+        // A condition on a table column is not replaced, because it may also use another index, a sort order or
+        // partitions by that column.
         let is_added =
             |column: &&PlannedIndexColumn| !column.predicate.is_empty() || matches!(column.value, Expr::Column(_));
         let (partial, full): (Vec<_>, Vec<_>) = planned.iter().filter(usable).partition(is_added);
@@ -86,7 +86,7 @@ fn replaced(condition: &Expr, column: &PlannedIndexColumn, table: &Table) -> Res
     Ok(replaced.transformed.then_some(replaced.data))
 }
 
-/// Whether `conditions` imply `conclusions`: each row for which all conditions are true makes all conclusions true.
+/// Whether `conditions` imply `conclusions`: all conclusions are true for each row for which all conditions are true.
 /// Returns false for an implication that it cannot prove.
 pub fn implies_all(conditions: &[Expr], conclusions: &[Expr], table: &Table) -> bool {
     let Ok(schema) = DFSchema::try_from(table.schema.arrow()) else { return false };

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use taut_block::{AccessPaths, ScanReport};
 use taut_store::{DeltaPage, ReadCounters, Table};
 
-/// Reads one counter of a report.
+/// Function that reads one counter of a report.
 type ReportValue = fn(&ScanReport) -> u64;
 
 /// Metrics of one partition of a scan.
@@ -86,7 +86,7 @@ impl ScanMetrics {
         }
     }
 
-    /// The report that readers of blocks add their counts to.
+    /// Returns the report to which readers of blocks add their counts.
     pub fn report(&mut self) -> &mut ScanReport {
         &mut self.report
     }

@@ -101,7 +101,7 @@ impl OutputBatches {
             return Ok(());
         };
         if batch.num_rows() > self.copied_max {
-            // Otherwise the pushed batch would be split to fill the buffered one, and so would all batches after it.
+            // Otherwise this batch and all later batches would be split to fill buffered ones.
             coalescer.finish_buffered_batch()?;
         }
         coalescer.push_batch(batch)?;

@@ -117,7 +117,7 @@ impl<'a> PageReader<'a> {
         Ok(if passing.len() == rows { selection.clone() } else { Selection::Positions(passing) })
     }
 
-    /// Copies the columns that are not open yet from the page.
+    /// Copies from the page the columns that are not open yet.
     fn open_columns(&mut self, columns: impl Iterator<Item = ColumnIndex>) {
         let mut missing: Vec<usize> = columns.map(ColumnIndex::index).collect();
         missing.sort_unstable();

@@ -44,10 +44,10 @@ pub(super) use self::implied::implies;
 use self::implied::{implied_predicates, intersection, non_null_predicate};
 use crate::exec::operators::{BuildKeys, JoinKeys, KeySet};
 
-/// Translates expressions over the columns of a table to one predicate, which is true if all of them are true.
+/// Translates expressions over the columns of a table to one predicate, their conjunction.
 ///
-/// Dynamic filters are translated in their current state. Those of hash joins become bitmaps of their keys, if there
-/// are any.
+/// Dynamic filters are translated in their current state. The filter of a hash join is replaced by bitmaps of its keys,
+/// if there are any.
 ///
 /// # Errors
 /// If an expression names a column that the table does not have, which is a bug of the planner.
@@ -271,8 +271,8 @@ fn column_of(expression: &Arc<dyn PhysicalExpr>) -> Option<ColumnIndex> {
     expression.downcast_ref::<Column>().map(|column| column.index().into())
 }
 
-/// A column, and the type that it is compared as: its own, or a wider integer type with the same numbers. The planner
-/// keeps such a cast if a literal is outside the range of the column's type, or in a join of both types.
+/// Returns a column, and the type in which it is compared: its own, or a wider integer type with the same numbers. The
+/// planner keeps such a cast if a literal is outside the range of the column's type, or in a join of both types.
 fn compared_column(expression: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<(ColumnIndex, LogicalType)> {
     let Some(cast) = expression.downcast_ref::<CastExpr>() else {
         let column = column_of(expression)?;

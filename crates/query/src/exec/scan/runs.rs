@@ -10,12 +10,12 @@ use super::morsels::{Morsel, WorkQueue};
 /// Maximum number of morsels in a run.
 const MORSELS_MAX: usize = 1_024;
 
-/// Divides the morsels of one scan into runs of consecutive morsels, which are taken in order. The scan reads it from
-/// an extension of its session configuration.
+/// Divides the morsels of one scan into runs of consecutive morsels, which are taken in order. It is an extension of
+/// the session configuration of the scan.
 ///
 /// A run should return about `rows_target` rows. If a run returns less than half of that, later runs get twice the
-/// morsels. If it returns more than that, they get half. Near the end of the scan, runs get shorter, so that all
-/// threads end at about the same time.
+/// morsels. If it returns more than `rows_target`, later runs get half the morsels. Near the end of the scan, runs get
+/// shorter, so that all threads end at about the same time.
 #[derive(Debug)]
 pub struct ScanRuns {
     rows_target: usize,

@@ -46,7 +46,7 @@ impl AggregatePlan {
     }
 }
 
-/// An argument of aggregate functions, or the `FILTER` condition of one.
+/// An argument or `FILTER` condition of aggregate functions.
 #[derive(Debug)]
 pub struct Input {
     /// Expression over a batch of `columns`.
@@ -120,8 +120,8 @@ pub struct ReplaceableAggregate {
     pub scan: Arc<dyn ExecutionPlan>,
 }
 
-/// Plans an aggregation inside a scan. Returns `None` if there are other operators than projections between them, or if
-/// the scan cannot compute the aggregation.
+/// Plans an aggregation inside a scan. Returns `None` if there are operators other than projections between the
+/// aggregation and the scan, or if the scan cannot compute the aggregation.
 pub fn find_replaceable(aggregate: &AggregateExec) -> Option<ReplaceableAggregate> {
     let is_plain =
         matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single | AggregateMode::SinglePartitioned)

@@ -57,8 +57,8 @@ struct SegmentPlan {
 /// If more than one in this many rows of a segment is deleted, the deleted rows are excluded instead of subtracted.
 const DELETED_SHARE: u64 = 16;
 
-/// Whether the deleted rows of a segment are aggregated with the other rows and then subtracted. True if the deleted
-/// rows are few, because excluding them then costs more, and if no computation can fail on them.
+/// Whether the deleted rows of a segment are aggregated with the other rows and then subtracted. True if no computation
+/// can fail on them and they are few: excluding a few rows costs more than subtracting them.
 pub fn should_subtract(
     plan: &AggregatePlan,
     reader: &SegmentReader<'_>,

@@ -83,7 +83,7 @@ pub struct States {
     /// Number of rows of each group.
     rows: Lanes,
     inputs: Vec<ArgumentState>,
-    /// State of each function. `None` for functions that are computed here.
+    /// State of each function. `None` for functions that the scan computes.
     engine_states: Vec<Option<EngineState>>,
     /// Extremes of the codes of a segment, for each function on text. They become values at the end of the segment.
     code_extremes: Vec<Option<Extremes>>,
@@ -186,7 +186,7 @@ impl States {
         Ok(())
     }
 
-    /// Adds the rows of a whole segment, all of one group, from summaries of each argument.
+    /// Adds all rows of a segment to the only group, from summaries of each argument.
     pub fn add_summaries(&mut self, rows: usize, summaries: &[Summary]) {
         self.rows.resize(1);
         // A segment has at most 65,536 rows.

@@ -110,8 +110,8 @@ impl GroupTable {
     }
 }
 
-/// Conversion of keys to indexes that all segments share. Returns `None` unless all keys are numbers in small ranges,
-/// and the table has enough rows for these ranges.
+/// Returns the conversions of keys to indexes that all segments share. Returns `None` unless all keys are numbers in
+/// small ranges, and the table has enough rows for these ranges.
 fn shared_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyMapping>> {
     let (mut mappings, mut indexes) = (Vec::with_capacity(keys.len()), 1_usize);
     for column in keys {
@@ -130,7 +130,7 @@ fn shared_mappings(keys: &[ColumnIndex], source: &ScanSource) -> Option<Vec<KeyM
     (indexes <= SHARED_INDEXES_MAX.min(rows.saturating_mul(4)) && !mappings.is_empty()).then_some(mappings)
 }
 
-/// A segment before any row is excluded.
+/// An open segment whose rows are not filtered yet.
 struct Segment<'a> {
     plan: &'a AggregatePlan,
     block: &'a OpenBlock,

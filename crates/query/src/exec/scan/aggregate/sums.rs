@@ -152,7 +152,7 @@ pub struct Sums {
     /// Upper bound of the absolute values of the sums in `lanes`.
     magnitude_bound: u128,
     totals: Vec<i128>,
-    /// Whether a total did not fit in 128 bits. Only decimals of more than 64 bits can reach that.
+    /// Whether a total did not fit in 128 bits. Only sums of decimals of more than 64 bits can overflow.
     has_overflowed: bool,
 }
 
@@ -201,7 +201,7 @@ impl Sums {
         });
     }
 
-    /// Subtracts the sums of the first `group_count` groups of `subtrahend`, and resets those to zero.
+    /// Subtracts the sums of the first `group_count` groups of `subtrahend`, and resets `subtrahend` to zero.
     pub fn subtract(&mut self, subtrahend: &mut Self, group_count: usize) {
         self.has_overflowed |= subtrahend.has_overflowed;
         let groups: Vec<(u32, usize)> = (0..group_count as u32).map(|group| (group, 1)).collect();
@@ -259,7 +259,7 @@ pub struct Extremes {
 }
 
 impl Extremes {
-    /// Starts without any number.
+    /// Creates extremes without numbers.
     pub fn new(is_greatest: bool) -> Self {
         Self { is_greatest, narrow: Vec::new(), wide: Vec::new() }
     }
@@ -325,7 +325,7 @@ impl Extremes {
         if self.is_greatest { i64::MIN } else { i64::MAX }
     }
 
-    /// Returns the extremes of `groups` groups, and starts again without any number.
+    /// Returns the extremes of `groups` groups, and removes all numbers.
     pub fn take_extremes(&mut self, groups: usize) -> Vec<i128> {
         self.wide.resize(groups, self.wide_sentinel());
         let none = self.narrow_sentinel();

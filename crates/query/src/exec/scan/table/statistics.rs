@@ -65,7 +65,7 @@ fn is_floating(logical_type: LogicalType) -> bool {
     matches!(logical_type, LogicalType::Real | LogicalType::Double)
 }
 
-/// Converts a datum to a scalar of DataFusion. Returns `None` if the datum is no value of the type.
+/// Converts a datum to a scalar of DataFusion. Returns `None` if the datum is not a value of the type.
 fn scalar_of(datum: &Datum, logical_type: LogicalType) -> Option<ScalarValue> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     Some(match (datum, logical_type) {
