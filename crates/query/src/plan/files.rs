@@ -40,8 +40,8 @@ const INFERENCE_RECORDS: usize = 100_000;
 pub struct ReadOptions {
     /// Format of the files. `None` derives it from the extension of the file name.
     pub format: Option<FileFormat>,
-    /// Whether the first line of a CSV file is a header with the column names. `None` decides it by comparison with the
-    /// column names of the table; without a table, it means true.
+    /// Whether the first line of a CSV file is a header with the column names. `None` compares the line with the column
+    /// names of the table; without a table, it means true.
     pub header: Option<bool>,
     /// Delimiter between values. `None` derives it from the extension of the file name.
     pub delimiter: Option<u8>,
@@ -68,7 +68,7 @@ fn parse_boolean(name: &str, value: &str) -> Result<bool> {
 }
 
 impl ReadOptions {
-    /// Parses the options of a `COPY ... FROM`.
+    /// Parses the options of `COPY ... FROM`.
     ///
     /// # Errors
     /// If an option is unknown or its value is not allowed.

@@ -74,7 +74,7 @@ pub async fn check_given_values(state: &SessionState, statement: &EngineStatemen
         return Ok(());
     };
     let table = table.stored();
-    // Each with its position among the columns that the statement sees.
+    // Pairs each column with its position among the columns that the statement sees.
     let visible = table.visible_columns().enumerate();
     let mut generated = visible.filter(|(_, column)| table.constraints.is_always_generated(*column)).peekable();
     if generated.peek().is_none() {
@@ -175,7 +175,7 @@ pub async fn insert_of_listed_values(
     Ok(Some(with_query(planned, insert)))
 }
 
-/// The plan of the query of a statement, without `EXPLAIN` and `PREPARE`.
+/// Returns the plan of the query of a statement, without `EXPLAIN` and `PREPARE`.
 fn query_of(plan: &LogicalPlan) -> &LogicalPlan {
     match plan {
         LogicalPlan::Explain(Explain { plan: query, .. })
@@ -224,7 +224,7 @@ fn insert_of(statement: &mut EngineStatement) -> Option<&mut Insert> {
     }
 }
 
-/// The `INSERT` that a statement is, or that its `EXPLAIN` or `PREPARE` contains.
+/// Returns the `INSERT` of a statement, which may be inside of `EXPLAIN` or `PREPARE`.
 fn insert_ast(statement: &EngineStatement) -> Option<&Ast> {
     fn inside(ast: &Ast) -> Option<&Ast> {
         match ast {

@@ -1,4 +1,5 @@
-//! Cached plans of updates and deletions whose rows a lookup finds. They run without a planner.
+//! Cached plans of updates and deletions whose rows a lookup finds, and of inserts with `RETURNING`. They run without a
+//! planner.
 //!
 //! ```text
 //! UPDATE t SET v = v + $1 WHERE k = $2
@@ -41,7 +42,7 @@ use crate::write::coerce::Coercion;
 #[derive(Debug)]
 pub struct CachedDml {
     cache_key: CacheKey,
-    /// Parameters of the statement. `None` for a parameter that only the rows to insert use.
+    /// Parameters of the statement. `None` for a parameter that occurs only in the rows to insert.
     parameters: Vec<Option<Parameter>>,
     /// Lookup of the rows, and the ordinal of their ids in its output. `None` if the statement only inserts.
     lookup: Option<(Lookup, usize)>,

@@ -302,7 +302,7 @@ impl LookupResult {
     }
 }
 
-/// Whether the work so far takes longer than planning the query.
+/// Whether the work so far exceeds the limits above which planning the query is faster.
 fn exceeds_planning_cost(report: &ScanReport) -> bool {
     let searched = report.segments - report.segments_skipped - report.segments_skipped_by_bloom;
     report.values_tested > COMPARED_VALUES_MAX

@@ -296,8 +296,8 @@ fn relies_on_keys(plan: &LogicalPlan) -> bool {
                 | LogicalPlan::Limit(_)
         )
     };
-    // This also visits subqueries in expressions. Their nodes are of other kinds, so a plan with a subquery counts as
-    // relying on keys.
+    // This also visits subqueries in expressions. Their nodes are of other kinds, so a plan with a subquery is assumed
+    // to rely on keys.
     let reads = plan.apply_with_subqueries(|node| match is_row_wise(node) {
         true => Ok(TreeNodeRecursion::Continue),
         false => Ok(TreeNodeRecursion::Stop),

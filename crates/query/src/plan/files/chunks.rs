@@ -36,9 +36,9 @@ pub(super) const RECORD_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub(super) enum ChunkError {
     Read(io::Error),
-    /// A long record exceeds the memory that is left.
+    /// A long record exceeds the remaining memory.
     Memory(DataFusionError),
-    /// A record exceeds the maximum.
+    /// A record exceeds the maximum length.
     TooLong {
         bytes_max: usize,
         /// Line that the record begins in.
@@ -115,7 +115,7 @@ impl<R: Read> Chunks<R> {
         Ok(Some(Chunk { bytes, first_line, line_end, _memory: memory }))
     }
 
-    /// Error about the record that begins with some bytes.
+    /// Returns the error about a record that is too long. `bytes` is the beginning of the record.
     fn too_long(&self, bytes: &[u8]) -> ChunkError {
         let (bytes_max, line) = (self.record_bytes_max, self.next_line);
         let lines_before = |at: usize| self.line_end.unwrap_or_default().count(&bytes[..at]);

@@ -1,4 +1,4 @@
-//! Rows as CSV text, in the form of PostgreSQL's `COPY`.
+//! Rows as CSV text, in the format of PostgreSQL's `COPY`.
 
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::Schema;
@@ -14,7 +14,7 @@ pub struct CsvWriter {
     pub delimiter: u8,
     /// Quote character.
     pub quote: u8,
-    /// Character before a quote inside quotes.
+    /// Escape character, which precedes a quote or an escape character inside quotes.
     pub escape: u8,
     /// Text of a null.
     pub null: String,

@@ -58,7 +58,7 @@ impl Candidates {
         }
     }
 
-    /// The type of the column.
+    /// Returns the inferred type of the column.
     pub fn data_type(&self) -> DataType {
         match self {
             Self { has_values: false, .. } => DataType::Utf8,
@@ -138,7 +138,7 @@ impl TimeForm {
     }
 }
 
-/// Whether bytes are digits where a form has `0`, and equal the form elsewhere.
+/// Whether bytes match a form: digits where the form has `0`, and equal bytes elsewhere.
 fn has_form(bytes: &[u8], form: &[u8]) -> bool {
     let is_like = |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
     bytes.len() == form.len() && bytes.iter().zip(form).all(is_like)

@@ -24,7 +24,7 @@ use crate::error::{QueryError, Result};
 pub(super) struct JsonFile {
     path: PathBuf,
     schema: SchemaRef,
-    /// Whether the columns were inferred, and are not those of a table.
+    /// True if the columns were inferred, false if they are columns of a table.
     is_inferred: bool,
 }
 
@@ -111,8 +111,8 @@ pub(super) fn infer_schema(paths: &[PathBuf]) -> Result<ArrowSchema> {
     Ok(ArrowSchema::new(schema.fields().iter().map(with_known_type).map(with_digits).collect::<Vec<_>>()))
 }
 
-/// Columns of all files, in the order in which they occur. Numbers become double precision if one file has integers
-/// and another one fractions, and text if one file has text.
+/// Merges the columns of all files, in the order of their first occurrence. Numbers become double precision if one file
+/// has integers and another one fractions, and text if one file has text.
 fn merged(paths: &[PathBuf], schemas: Vec<ArrowSchema>) -> Result<ArrowSchema> {
     let mut fields: Vec<Field> = Vec::new();
     for (path, schema) in paths.iter().zip(schemas) {
@@ -131,7 +131,7 @@ fn merged(paths: &[PathBuf], schemas: Vec<ArrowSchema>) -> Result<ArrowSchema> {
     Ok(ArrowSchema::new(fields))
 }
 
-/// Kind of the JSON values that have an inferred type.
+/// Returns the kind of JSON values that have an inferred type, for messages.
 fn kind(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::List(_) => "an array",

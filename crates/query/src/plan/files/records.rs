@@ -152,7 +152,7 @@ pub(super) struct Records<'a> {
     scratch: Vec<u8>,
 }
 
-/// What a field ended with: only the field, or also its record.
+/// What ended after a field was read: only the field, or its record too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FieldEnd {
     Field,
@@ -288,7 +288,7 @@ impl TextBuilder {
         self.nulls.append(text.is_some());
     }
 
-    /// The texts as an array. `None` if they are not UTF-8.
+    /// Returns the texts as an array, or `None` if they are not UTF-8.
     fn finish(mut self) -> Result<Option<StringArray>, RecordError> {
         // A length that exceeds the type of offsets was appended as -1.
         if self.offsets.last().is_some_and(|end| *end < 0) || self.bytes.len() > i32::MAX as usize {
@@ -315,7 +315,7 @@ pub(super) fn read_columns(
     wanted: &[usize],
     rows_max: usize,
 ) -> Result<TextColumns, RecordError> {
-    /// Marks a column that is not wanted.
+    /// Slot of a column that is not requested.
     const UNWANTED: usize = usize::MAX;
     let begin = records.position();
     let mut slots = vec![UNWANTED; width];

@@ -17,7 +17,7 @@ use crate::write::coerce::exact_cast;
 /// Reads texts as values of a type.
 ///
 /// # Errors
-/// If one of them is not such a value.
+/// If a text is not a value of the type.
 pub(super) fn read_values(texts: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
     if texts.data_type() == data_type {
         return Ok(Arc::clone(texts));

@@ -22,7 +22,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr};
 use datafusion::optimizer::AnalyzerRule;
 
-/// Rule that gives aggregates the order of their rows. It runs before type coercion.
+/// Rule that orders the input of aggregates by the `ORDER BY` of a subquery. It runs before type coercion.
 #[derive(Debug, Default)]
 pub struct AggregateOrder;
 

@@ -155,7 +155,7 @@ fn above_aggregate(plan: &LogicalPlan) -> bool {
 }
 
 /// Share of rows that pass a filter. It comes from the statistics of the table if the filter is directly above a scan,
-/// and from the constants above for any other input.
+/// and from the constants of this file for any other input.
 fn filter_selectivity(predicate: &Expr, input: &LogicalPlan) -> f64 {
     let mut plan = input;
     while let LogicalPlan::SubqueryAlias(alias) = plan {
@@ -182,8 +182,9 @@ pub struct Cardinality {
 impl Cardinality {
     /// Size of a join on keys with these numbers of distinct values, left and right.
     ///
-    /// For a single key, the larger side contains the smaller. For several keys, each side has at most one combination
-    /// per row. The combinations of one side are contained in those of the other, so the smaller count bounds them.
+    /// For a single key, the larger set of keys contains the smaller one. For several keys, each side has at most one
+    /// combination per row. The combinations of one side are contained in those of the other, so the smaller count
+    /// bounds them.
     pub fn join(self, other: Self, keys: &[(f64, f64)]) -> Self {
         let key_count = match keys {
             [] => 1.0,

@@ -52,7 +52,7 @@ impl PhysicalOptimizerRule for UnambiguousFilterPushdown {
     }
 }
 
-/// Whether a node pushes down a filter on a column whose name another column has too, in some node below.
+/// Whether a node pushes down a filter on a column that has the name of another column in a node below.
 fn is_ambiguous(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut found = false;
     plan.apply(|node| {

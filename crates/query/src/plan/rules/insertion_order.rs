@@ -3,8 +3,8 @@
 //! The order is visible in the rows of a query, under `LIMIT` and `OFFSET`, in the rows that `INSERT ... SELECT`,
 //! `CREATE TABLE AS` and `COPY ... TO` write, in the numbers that rows get from a sequence, and in windows over all
 //! rows without an order, such as `row_number() OVER ()`. There, the operator that merges partitions in any order is
-//! replaced, and rows of one partition are not distributed over several.
-//! Aggregates, joins and sorts read their rows as before.
+//! replaced, and rows of one partition are not distributed over several. Aggregates, joins and sorts read their rows as
+//! before.
 //!
 //! ```text
 //!   CoalescePartitionsExec                OrderedCollectExec
@@ -59,7 +59,7 @@ impl PhysicalOptimizerRule for InsertionOrder {
     }
 }
 
-/// Returns a plan whose rows come in order in one partition, if the order is visible and known.
+/// Returns a plan whose rows are in order in one partition, if the order is visible and known.
 ///
 /// # Errors
 /// If an operator does not accept its new input.
@@ -135,7 +135,7 @@ fn with_inputs(plan: Plan, inputs: Vec<Plan>) -> Result<Plan> {
     plan.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
-/// A plan whose rows have an order.
+/// A plan, and the order of its rows.
 struct OrderedPlan {
     plan: Plan,
     order: Order,

@@ -110,7 +110,7 @@ fn eliminate_join(join: &Join) -> Result<Option<LogicalPlan>> {
 enum OnNull {
     /// The row has no partner and is dropped.
     DropRow,
-    /// The row is joined to nulls, like the nulls in its foreign key.
+    /// The row is kept, with nulls in the columns of the referenced key.
     KeepRow,
 }
 

@@ -1,5 +1,5 @@
 //! Calls volatile functions after rows are sorted, as PostgreSQL does: in `SELECT nextval('s'), a FROM t ORDER BY a`
-//! the numbers come in the order of the result. With a `LIMIT`, only its rows get numbers.
+//! the numbers ascend in the order of the result. With a `LIMIT`, only its rows get numbers.
 //!
 //! ```text
 //!   Sort: t.a                            Projection: nextval('s'), t.a

@@ -168,10 +168,10 @@ fn with_casts(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(cast.data)
 }
 
-/// Function that returns its argument. Its name does not contain that of the argument.
+/// Function that returns its argument. Its name does not contain the name of the argument.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ShortName {
-    /// A hash of the argument: calls with equal arguments have equal names, others different ones.
+    /// A hash of the argument: calls with equal arguments have equal names, and other calls have different names.
     schema_name: String,
     signature: Signature,
 }

@@ -1,13 +1,13 @@
 //! Plans `NOT IN (query)` as a plain anti-join if neither side has a null.
 //!
 //! If the query returns a null, no row is `NOT IN` it. A row whose left operand is null is `NOT IN` only an empty
-//! result. Therefore DataFusion runs `NOT IN` as a null-aware join. It builds its hash table from all rows of the outer
-//! query, and returns them from one thread at the end. Columns are rarely declared `NOT NULL`, but the catalog counts
-//! their nulls. If there are none now, a plain anti-join returns the same rows and builds its table from the smaller
-//! side.
+//! result. Therefore DataFusion runs `NOT IN` as a null-aware join. This join builds its hash table from all rows of
+//! the outer query, and returns them from one thread at the end. Columns are rarely declared `NOT NULL`, but the
+//! catalog counts their nulls. If there are none now, a plain anti-join returns the same rows and builds its table from
+//! the smaller side.
 //!
-//! This holds for the snapshot that the plan reads. Therefore it is a rule on physical plans, which are made for each
-//! execution.
+//! The null counts are those of the snapshot that the plan reads. Therefore this is a rule on physical plans, which are
+//! made for each execution.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ fn is_never_null(plan: &Arc<dyn ExecutionPlan>, expression: &Arc<dyn PhysicalExp
     false
 }
 
-/// Like [`is_never_null`], for a column of a join. Only joins that add no nulls to that side qualify.
+/// Like [`is_never_null`], for a column of a join. True only for joins that add no nulls to the side of the column.
 fn is_never_null_in_join(join: &HashJoinExec, column: usize) -> bool {
     let index = join.projection.as_ref().map_or(Some(column), |indexes| indexes.get(column).copied());
     let (Some(index), left) = (index, join.left().schema().fields().len()) else { return false };

@@ -85,8 +85,8 @@ fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
     Ok(number)
 }
 
-/// Replaces a comparison by one with aggregates. A comparison in a filter stays if its subquery is correlated and the
-/// DataFusion can join it.
+/// Replaces a comparison by one with aggregates. A comparison in a filter is not replaced if its subquery is correlated
+/// and DataFusion can join it.
 fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) -> Result<Expr> {
     let SetComparison { expr, subquery, op, quantifier } = comparison;
     let outer_ref_columns = &subquery.outer_ref_columns;

@@ -72,7 +72,7 @@ fn with_ordinals(join: &Join) -> Result<LogicalPlan> {
         .build()
 }
 
-/// Adds a column with the number of each row among those that are equal to it.
+/// Adds a column that numbers equal rows.
 fn numbered(plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
     let columns: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
     let ordinal = row_number().partition_by(partition_key(plan, &columns)).build()?;
@@ -81,8 +81,8 @@ fn numbered(plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
     numbered.project(columns.into_iter().chain([ordinal]))?.build()
 }
 
-/// The columns of a plan without those that repeat an earlier one. DataFusion cannot partition by two columns that it
-/// knows to be equal.
+/// Returns the columns of a plan without those that repeat an earlier one. DataFusion cannot partition by two columns
+/// that it knows to be equal.
 fn partition_key(plan: &LogicalPlan, columns: &[Expr]) -> Vec<Expr> {
     match plan {
         LogicalPlan::SubqueryAlias(alias) => partition_key(&alias.input, columns),

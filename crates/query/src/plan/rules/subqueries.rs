@@ -1,7 +1,7 @@
 //! Rewrites of subqueries that DataFusion does not support, or for which it returns false instead of null.
 //!
-//! - DataFusion runs `x IN (query)` under `OR` and `NOT` as a join that marks the rows that have a partner. For a row
-//!   without a partner, SQL returns null if `x` is null or the query has a null, and `NOT` of it is then null as well.
+//! - DataFusion runs `x IN (query)` under `OR` and `NOT` as a join that marks rows with a partner. For a row without a
+//!   partner, SQL returns null if `x` is null or the query has a null, and `NOT` of that is null too.
 //! - `EXISTS` and `IN` in value expressions become counts.
 //! - A scalar subquery without a row is null, even if its column is not nullable.
 
@@ -81,7 +81,7 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
     Ok(has)
 }
 
-/// Rewrites a condition on rows, where null and false are the same.
+/// Rewrites a condition on rows, in which null has the same effect as false.
 fn rewrite_condition(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let parts = split_conjunction_owned(expression).into_iter().map(|part| {
         let (inner, is_not) = match &part {
@@ -117,7 +117,7 @@ fn rewrite_conjunct(expression: Expr, schema: &DFSchema) -> Result<Expr> {
         Expr::InSubquery(InSubquery { negated: false, ref subquery, .. }) if subquery.outer_ref_columns.is_empty() => {
             named_column(expression)
         }
-        // For a condition, null and false are the same.
+        // In a condition, null has the same effect as false.
         Expr::InSubquery(part) if !part.negated && is_predicate_for_engine(&part.subquery, schema) => {
             Ok(found_condition(&part, schema)?)
         }
@@ -169,7 +169,7 @@ fn rewrite_subquery(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
     }
 }
 
-/// Rows of a correlated subquery that equal the operand, and the outer columns of the operand.
+/// Returns the rows of a correlated subquery that equal the operand, and the outer columns of the operand.
 fn found_rows(part: &InSubquery, schema: &DFSchema) -> Result<(LogicalPlanBuilder, Vec<Expr>)> {
     let mut outer = Vec::new();
     let operand = part.expr.as_ref().clone().transform_up(|part| match part {
@@ -271,8 +271,8 @@ fn three_valued_in(
     Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
 }
 
-/// Rows of a subquery under an alias that no outer column has. A subquery with outer columns keeps its names, because
-/// DataFusion does not resolve them below an alias.
+/// Returns the rows of a subquery under an alias that no outer column has. A subquery with outer columns gets no alias,
+/// because DataFusion does not resolve outer columns below an alias.
 fn subquery_rows(subquery: &Subquery) -> Result<LogicalPlanBuilder> {
     let rows = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
     if subquery.outer_ref_columns.is_empty() { rows.alias("taut subquery") } else { Ok(rows) }

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 
 use super::super::materialized::calls_volatile;
 
-/// Distinct values of the columns of a query that a subquery uses.
+/// Values of the outer columns of a subquery. They are distinct, unless the domain has all rows.
 pub struct Domain {
     /// Plan of the query that has these columns.
     source: LogicalPlan,
@@ -417,7 +417,7 @@ fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
     match plan {
         LogicalPlan::Join(join) => {
-            // An outer join adds rows of nulls to the columns of its other sides.
+            // An outer join adds nulls to the columns of its other side.
             let sides: &[_] = match join.join_type {
                 JoinType::Inner => &[&join.left, &join.right],
                 JoinType::Left => &[&join.left],
@@ -434,8 +434,8 @@ fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     }
 }
 
-/// Outer columns that a plan uses. Columns of the plan itself, which its subqueries and lateral joins use as outer
-/// columns, do not count.
+/// Outer columns that a plan uses. Excludes columns of the plan itself, which its subqueries and lateral joins use as
+/// outer columns.
 pub fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
     let mut columns = BTreeSet::new();
     let is_own = |column: &Column| plan.inputs().iter().any(|input| input.schema().has_column(column));
