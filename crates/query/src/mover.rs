@@ -66,7 +66,7 @@ pub(crate) struct MoverState {
     maintenance_locks: Mutex<BTreeMap<TableId, Arc<AsyncMutex<()>>>>,
     /// Number of tasks that wait for maintenance locks.
     waiting: Arc<AtomicUsize>,
-    /// Tells the thread to cancel its current compaction.
+    /// Notification for the thread to cancel its current compaction.
     preempt: Notify,
 }
 
@@ -213,7 +213,7 @@ impl MoverState {
         self.exceeds_hard_limit((table.delta.page_rows(), table.delta.page_bytes() as u64))
     }
 
-    /// Whether the delta of some table may be so large that commits wait for it.
+    /// Whether the delta of some table may be so large that commits wait until it is written to blocks.
     pub fn may_be_overfull(&self, catalog: &Catalog) -> bool {
         self.exceeds_hard_limit(catalog.delta_rows_and_bytes())
     }

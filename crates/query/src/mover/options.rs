@@ -26,7 +26,7 @@ pub struct MoverOptions {
     pub compaction_bytes: u64,
     /// Maximum rows that one compaction rewrites, if it can be divided.
     pub compaction_rows: u64,
-    /// Time for which a table must be unchanged before its compactions that are not urgent run.
+    /// Time for which a table must be unchanged before compactions that are not urgent run on it.
     pub idle: Duration,
     /// Size of the log, in bytes, above which a checkpoint is taken.
     pub log_bytes: u64,

@@ -30,7 +30,7 @@ pub(crate) enum CompactionKind {
 }
 
 impl CompactionKind {
-    /// All kinds, the most urgent first: sealing frees memory.
+    /// All kinds, in order of urgency. Sealing is first, because it frees memory.
     pub const ALL: [Self; 3] = [Self::Seal, Self::Clean, Self::Merge];
 
     pub fn name(self) -> &'static str {

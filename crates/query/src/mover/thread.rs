@@ -17,7 +17,7 @@ use crate::runtime::pace::Pace;
 
 /// Minimum time between two checks, even if changes are more frequent.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// Stack size in bytes. Plans are made on this stack.
+/// Stack size in bytes. Plans are created on this stack.
 const STACK_BYTES: usize = 16 << 20;
 
 /// Starts the thread. It ends when the mover or the store is dropped.

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 
 use super::spill::{SpillDirectory, SpillRegion};
 
-/// Name under which the memory pool knows the rows of a `WITH` query.
+/// Name under which the rows of a `WITH` query are registered with the memory pool.
 pub(super) const MATERIALIZED_ROWS: &str = "MaterializedRows";
 
 /// Batches of a stream that several readers share.
@@ -130,11 +130,11 @@ impl SharedRows {
         *self.state.lock() = SharedState::default();
     }
 
-    /// Returns the batch with ordinal `index`. Returns `None` after the last one. Pulls batches from the stream that
-    /// are not stored yet; the first reader calls `start` to get the stream.
+    /// Returns the batch with ordinal `index`. Returns `None` after the last one. Reads batches that are not stored yet
+    /// from the stream; the first reader calls `start` to open the stream.
     ///
     /// # Errors
-    /// If the stream fails, for all readers, or if the spill file cannot be written.
+    /// If the stream has failed for this or another reader, or if the spill file cannot be written.
     pub fn poll_batch(
         self: &Arc<Self>,
         index: usize,
@@ -215,7 +215,7 @@ impl SharedState {
             Poll::Ready(Some(batch)) => batch.and_then(|batch| self.store(batch, spilled_bytes)),
             Poll::Ready(None) => {
                 self.end = Some(InputEnd::Finished);
-                // Ends the operators of the stream; the reservation stays with the batches.
+                // Drops the operators of the stream. The batches still need the reservation.
                 input.batches = Box::pin(EmptyRecordBatchStream::new(input.batches.schema()));
                 return Poll::Ready(());
             }
@@ -336,7 +336,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn readers_at_once_and_after_each_other_get_all_batches() {
-        // With 64 KB, eight batches fit.
+        // Eight batches fit in 64 KiB.
         for memory_bytes in [1 << 30, 64 << 10] {
             let (rows, context) = (Arc::new(SharedRows::default()), context(memory_bytes));
             for _ in 0..2 {

@@ -1,7 +1,7 @@
 //! Spill files: data that does not fit in memory, such as sorted runs and parts of aggregations and joins.
 //!
 //! Spill files have no name. They are created unlinked if the operating system supports it, and otherwise unlinked
-//! before anything is written. No file remains after the process ends, even by `kill -9` or loss of power.
+//! before anything is written. No file remains after the process ends, even after `kill -9` or loss of power.
 
 use std::fmt::{self, Debug, Formatter};
 use std::fs::File;
@@ -29,15 +29,15 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct SpillDirectory(Arc<Mutex<Directories>>);
 
 struct Directories {
-    /// Directory of the database, or the operating system's temporary directory for a database without one.
+    /// Directory of the database, or the operating system's temporary directory if the database has no directory.
     default: PathBuf,
     /// Directory that the user chose with `SET temp_directory`.
     chosen: Option<PathBuf>,
 }
 
 impl SpillDirectory {
-    /// Uses the directory of a database, or the operating system's directory for temporary files for a database without
-    /// one.
+    /// Uses the directory of a database. `None` is for a database without a directory: it uses the operating system's
+    /// temporary directory.
     pub fn new(database: Option<&Path>) -> Self {
         let default = database.map_or_else(std::env::temp_dir, Path::to_owned);
         Self(Arc::new(Mutex::new(Directories { default, chosen: None })))
@@ -109,7 +109,7 @@ impl Debug for SpillDirectory {
     }
 }
 
-/// A spill file that cannot be created, written or read.
+/// Error about a spill file that cannot be created, written or read.
 #[derive(Debug, thiserror::Error)]
 #[error("spill file in {}: {}{}", directory.display(), cause, disk_full_hint(cause))]
 pub(crate) struct SpillError {
@@ -179,7 +179,7 @@ impl UnnamedFile {
     }
 }
 
-/// A spill file whose parts can be read in any order, also while others are appended. Clones share the file.
+/// A spill file whose parts can be read in any order, even while other parts are appended. Clones share the file.
 #[derive(Clone)]
 pub(super) struct SpillRegion(UnnamedFile);
 
@@ -272,7 +272,7 @@ impl SpillFile for UnnamedFile {
     }
 }
 
-/// Appends to a file.
+/// Writer that appends to a file.
 struct Appender(UnnamedFile);
 
 impl Write for Appender {

@@ -245,7 +245,7 @@ mod tests {
             assert_eq!(read(&*other, at, bytes).unwrap(), two[at..at + bytes]);
         }
         assert_eq!(read(&*reader, one.len(), 1).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-        // A removed file stays readable, and leaves its chunks when its last handle is dropped.
+        // A removed file stays readable, and releases its chunks when its last handle is dropped.
         disk.remove("blocks/1").unwrap();
         disk.create("blocks/3").unwrap().write_all(&two).unwrap();
         assert_eq!(read(&*reader, 0, one.len()).unwrap(), one);

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A thread that is woken may be queued behind the thread that wakes it, while another processor is idle. Linux moves
-//! the woken thread when it next balances its queues, milliseconds later. Most short queries have finished by then. So
-//! a thread that starts to compute moves the workers that are queued behind it.
+//! the woken thread when it next balances its queues, milliseconds later. Most short queries have finished by then.
+//! Therefore a thread that starts to compute moves the workers that are queued behind it.
 
 use parking_lot::Mutex;
 

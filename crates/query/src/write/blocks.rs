@@ -95,7 +95,7 @@ impl BlockWriter {
     }
 }
 
-/// Rows in the types of the target.
+/// Stream of rows in the types of the target.
 pub(crate) type CoercedStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// Writes blocks that each belong to one partition of the table. Reads one batch from each stream in rotation, so that

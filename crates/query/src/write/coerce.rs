@@ -1,4 +1,4 @@
-//! Converts batches of other sources to the types of a table. A conversion that would lose information is an error.
+//! Converts batches of rows to the types of a table. A conversion that would lose information is an error.
 
 use std::sync::Arc;
 

@@ -154,7 +154,7 @@ fn unpartitioned_blocks(table: &Table) -> (Vec<Arc<BlockFile>>, RowOrder) {
 /// Maximum rows of a table for which any load may choose the boundaries. To choose them, a load reads the values of all
 /// rows.
 const SAMPLED_TABLE_ROWS_MAX: u64 = 1 << 20;
-/// In a larger table, the newest sort run must hold at least one in this many rows before its load reads the values.
+/// In a larger table, a load reads the values only if the newest sort run has at least one in this many rows.
 const NEWEST_RUN_SHARE: u64 = 8;
 
 /// Chooses the boundaries of a range partitioning from the rows of the table. Returns false if they would not be final,
