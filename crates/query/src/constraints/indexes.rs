@@ -4,9 +4,9 @@ use taut_store::{Catalog, CommitError, Constraints};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, TableDesign, sibling_name};
 
 /// Adds an index to the design of a table for each key that has none. A key of one column gets a Bloom filter, which
-/// rules out segments without the key. A key of several columns gets a CSB+-tree on its first two. A constraint needs
-/// no index if the rows are sorted by its first column, or another index begins with it. A unique index always gets a
-/// CSB+-tree.
+/// rules out segments without the key. A key of several columns gets a CSB+-tree on its first two columns. A constraint
+/// needs no index if the rows are sorted by its first column, or another index begins with it. A unique index always
+/// gets a CSB+-tree.
 ///
 /// # Errors
 /// If a key needs an index, which gets the name of the key, but a table, a view or an index already has that name.

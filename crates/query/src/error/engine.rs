@@ -172,7 +172,7 @@ fn no_column(field: &Column, valid: &[Column]) -> ErrorParts {
         Some(relation) if relation.table() != UNNAMED_TABLE => format!("{}.{}", relation.table(), column.name),
         _ => column.name.clone(),
     };
-    // The usual mistake in a quoted name is the case of its letters.
+    // A quoted name often differs only in the case of its letters.
     if let Some(same) = valid.iter().find(|column| column.name.eq_ignore_ascii_case(&field.name)) {
         return parts.hint(format!("Perhaps you meant to reference the column \"{}\".", qualified_name(same)));
     }
@@ -388,7 +388,7 @@ fn sql_types(types: &str) -> String {
     names.join(", ")
 }
 
-/// SQL name of an Arrow type, given by its name.
+/// SQL name of an Arrow type, from the name of the Arrow type.
 fn sql_type(arrow: &str) -> String {
     let name = match arrow.split(['(', '<']).next().unwrap_or_default() {
         "Boolean" => "boolean",

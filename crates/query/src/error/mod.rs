@@ -80,7 +80,7 @@ pub enum QueryError {
         /// Hint for the user, as a sentence.
         hint: &'static str,
     },
-    /// A new type of a column that requires `USING`.
+    /// A change of a column's type that requires `USING`.
     #[error("column {column:?} cannot be cast automatically to type {logical_type}")]
     NoAutomaticCast {
         /// Name of the column.
