@@ -45,7 +45,7 @@ impl IndexedConditions {
         let planned = plan_index_columns(table);
         let planned = planned.map_err(|error| datafusion::common::DataFusionError::External(Box::new(error)))?;
         let schema = DFSchema::try_from(table.schema.arrow())?;
-        // An index on a constant selects no rows.
+        // An index on a constant does not narrow a search.
         let usable = |column: &&PlannedIndexColumn| {
             let stored = table.schema.column(column.column).logical_type.arrow();
             !column.value.column_refs().is_empty() && column.value.get_type(&schema).is_ok_and(|found| found == stored)
