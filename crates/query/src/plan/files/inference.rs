@@ -50,10 +50,10 @@ impl Candidates {
                 self.double = is_number || matches!(text, "NaN" | "Infinity" | "-Infinity" | "inf" | "-inf");
             }
             if self.date || self.timestamp || self.timestamp_tz {
-                let form = TimeForm::of(text);
-                self.date &= form == Some(TimeForm::Date);
-                self.timestamp &= matches!(form, Some(TimeForm::Date | TimeForm::Timestamp));
-                self.timestamp_tz &= form == Some(TimeForm::TimestampTz);
+                let format = TimeFormat::of(text);
+                self.date &= format == Some(TimeFormat::Date);
+                self.timestamp &= matches!(format, Some(TimeFormat::Date | TimeFormat::Timestamp));
+                self.timestamp_tz &= format == Some(TimeFormat::TimestampTz);
             }
         }
     }
@@ -94,7 +94,7 @@ fn is_double(text: &str) -> bool {
 
 /// Format of a date or a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimeForm {
+enum TimeFormat {
     /// `2024-01-05`.
     Date,
     /// `2024-01-05 10:00:00.5`, with a space or `T`.
@@ -103,18 +103,18 @@ enum TimeForm {
     TimestampTz,
 }
 
-impl TimeForm {
+impl TimeFormat {
     fn of(text: &str) -> Option<Self> {
-        let (_, time) = text.as_bytes().split_at_checked(10).filter(|(date, _)| has_form(date, b"0000-00-00"))?;
-        let form = match time {
+        let (_, time) = text.as_bytes().split_at_checked(10).filter(|(date, _)| has_format(date, b"0000-00-00"))?;
+        let format = match time {
             [] => Self::Date,
             [b' ' | b'T', time @ ..] => {
-                let (_, rest) = time.split_at_checked(8).filter(|(clock, _)| has_form(clock, b"00:00:00"))?;
+                let (_, rest) = time.split_at_checked(8).filter(|(clock, _)| has_format(clock, b"00:00:00"))?;
                 match without_fraction(rest)? {
                     [] => Self::Timestamp,
                     b"Z" => Self::TimestampTz,
                     [b'+' | b'-', offset @ ..]
-                        if [b"00".as_slice(), b"00:00", b"0000"].iter().any(|form| has_form(offset, form)) =>
+                        if [b"00".as_slice(), b"00:00", b"0000"].iter().any(|format| has_format(offset, format)) =>
                     {
                         Self::TimestampTz
                     }
@@ -123,7 +123,7 @@ impl TimeForm {
             }
             _ => return None,
         };
-        form.can_hold(text).then_some(form)
+        format.can_hold(text).then_some(format)
     }
 
     /// Whether the text is a valid date or timestamp, unlike `2024-13-01`.
@@ -138,10 +138,10 @@ impl TimeForm {
     }
 }
 
-/// Whether bytes match a form: digits where the form has `0`, and equal bytes elsewhere.
-fn has_form(bytes: &[u8], form: &[u8]) -> bool {
-    let is_like = |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
-    bytes.len() == form.len() && bytes.iter().zip(form).all(is_like)
+/// Whether bytes match a format: digits where the format has `0`, and equal bytes elsewhere.
+fn has_format(bytes: &[u8], format: &[u8]) -> bool {
+    let is_like = |(byte, format): (&u8, &u8)| if *format == b'0' { byte.is_ascii_digit() } else { byte == format };
+    bytes.len() == format.len() && bytes.iter().zip(format).all(is_like)
 }
 
 /// Returns the bytes after the fraction of a second. `None` unless the fraction has one to six digits.
