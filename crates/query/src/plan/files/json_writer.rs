@@ -42,7 +42,7 @@ impl EncoderFactory for Encoders {
             DataType::Float32 => Box::new(Floats(array.as_primitive::<Float32Type>())),
             DataType::Float64 => Box::new(Floats(array.as_primitive::<Float64Type>())),
             other if is_bytes(other) || is_temporal(other) => {
-                Box::new(Texts(write_texts(&make_array(array.to_data()))?.as_string_view().clone()))
+                Box::new(Strings(write_texts(&make_array(array.to_data()))?.as_string_view().clone()))
             }
             _ => return Ok(None),
         };
@@ -66,10 +66,10 @@ impl<T: ArrowPrimitiveType<Native: Copy + Debug + Into<f64>>> Encoder for Floats
     }
 }
 
-/// Texts in which only quotes and backslashes need an escape.
-struct Texts(StringViewArray);
+/// Strings in which only quotes and backslashes need an escape.
+struct Strings(StringViewArray);
 
-impl Encoder for Texts {
+impl Encoder for Strings {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         out.push(b'"');
         for byte in self.0.value(row).bytes() {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_has_a_form() {
+    fn every_value_is_written() {
         let doubles = Float64Array::from(vec![Some(0.1), Some(f64::NAN), Some(f64::NEG_INFINITY), Some(1e300), None]);
         let reals = Float32Array::from(vec![Some(0.1), Some(f32::INFINITY), Some(-0.0), Some(16_777_216.0), None]);
         let bytes = BinaryArray::from(vec![Some(b"\0".as_slice()), Some(b""), None, None, None]);
