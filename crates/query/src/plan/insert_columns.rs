@@ -110,7 +110,7 @@ pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
         type Break = ();
 
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            if lists(&query.body) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if has_values_list(&query.body) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
     fn inside(ast: &Ast) -> Option<&Insert> {
@@ -201,10 +201,10 @@ fn with_query(plan: LogicalPlan, query: LogicalPlan) -> LogicalPlan {
 }
 
 /// Whether a query is a `VALUES` list, or a set operation with one. False for a list in a subquery.
-fn lists(body: &SetExpr) -> bool {
+fn has_values_list(body: &SetExpr) -> bool {
     match body {
         SetExpr::Values(_) => true,
-        SetExpr::SetOperation { left, right, .. } => lists(left) || lists(right),
+        SetExpr::SetOperation { left, right, .. } => has_values_list(left) || has_values_list(right),
         _ => false,
     }
 }
