@@ -181,7 +181,7 @@ impl Partitioner {
                 bytes += memory_bytes(&batch);
                 batches.push(batch);
             }
-            let pieces = match (self.design, &self.partitioning) {
+            let parts = match (self.design, &self.partitioning) {
                 (Some(design), Some(partitioning)) => {
                     let (partitioning, logical) = (Arc::clone(partitioning), self.logical_type(design));
                     let task =
@@ -190,8 +190,8 @@ impl Partitioner {
                 }
                 _ => batches.into_iter().map(|batch| (self.buffers.len() - 1, batch)).collect(),
             };
-            for (index, piece) in pieces {
-                self.buffer_rows(index, piece).await?;
+            for (index, part) in parts {
+                self.buffer_rows(index, part).await?;
             }
             while self.buffered_bytes > self.bounds.buffered {
                 let fullest =
@@ -284,8 +284,8 @@ fn split_by_partition(
         }
     }
     let batches: Vec<&RecordBatch> = batches.iter().collect();
-    let pieces = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
-    pieces.map(|(partition, rows)| Ok((partition, copy_text(interleave_record_batch(&batches, &rows)?)?))).collect()
+    let parts = rows.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty());
+    parts.map(|(partition, rows)| Ok((partition, copy_text(interleave_record_batch(&batches, &rows)?)?))).collect()
 }
 
 /// Copies the strings of a batch. String views would otherwise keep the strings of all their source batches in memory.
