@@ -319,7 +319,7 @@ impl PartitionGroups {
         let (mut positions, mut new) = (Vec::new(), Vec::new());
         let mut row = rows.start;
         let table = if uses_shared_array { &mut self.shared_groups } else { &mut self.segment_groups };
-        let mut note_index = |index: u32, row: usize| {
+        let mut record_index = |index: u32, row: usize| {
             let group = &mut table[index as usize];
             if *group == NO_GROUP {
                 *group = 0;
@@ -329,10 +329,10 @@ impl PartitionGroups {
         };
         match groups.is_in_runs {
             true => groups.runs.iter().for_each(|(index, length)| {
-                note_index(*index, row);
+                record_index(*index, row);
                 row += length;
             }),
-            false => groups.rows.iter().zip(rows).for_each(|(index, row)| note_index(*index, row)),
+            false => groups.rows.iter().zip(rows).for_each(|(index, row)| record_index(*index, row)),
         }
         if !new.is_empty() {
             let count = positions.len();
