@@ -175,7 +175,7 @@ impl MergeInput {
 /// each input. Each row is therefore merged only a few times.
 fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usize> {
     let growth = (options.merge_inputs as u64 / 2).max(1);
-    let (mut rows, mut bytes, mut largest, mut worth) = (0, 0, 0, None);
+    let (mut rows, mut bytes, mut largest, mut mergeable) = (0, 0, 0, None);
     for (index, input) in inputs.iter().enumerate() {
         rows += input.rows;
         bytes += input.bytes;
@@ -184,10 +184,10 @@ fn mergeable_count(inputs: &[MergeInput], options: &MoverOptions) -> Option<usiz
             break;
         }
         if index + 1 >= options.merge_inputs && largest * growth <= bytes {
-            worth = Some(index + 1);
+            mergeable = Some(index + 1);
         }
     }
-    worth
+    mergeable
 }
 
 /// Returns the blocks of sort runs of a sorted table to merge, the smallest runs first. If sort runs are per partition,
