@@ -99,7 +99,7 @@ impl MemoryPool for QueryMemory {
         let mut state = self.state.lock();
         let reserved = (self.bytes / 8).min(state.spilling_operators * SPILLING_BYTES_MIN);
         let held = state.merge_bytes + state.unspillable_bytes;
-        let has_room = match reservation.consumer().can_spill() {
+        let fits = match reservation.consumer().can_spill() {
             true => {
                 let operators = state.spilling_operators.max(1);
                 let shared = (self.bytes / 4 * 3).min(self.bytes.saturating_sub(held));
@@ -110,7 +110,7 @@ impl MemoryPool for QueryMemory {
             }
             false => held + additional + reserved.max(state.spillable_bytes) <= self.bytes,
         };
-        if has_room {
+        if fits {
             *state.held_bytes(reservation) += additional;
             return Ok(());
         }

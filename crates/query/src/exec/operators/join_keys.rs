@@ -174,11 +174,11 @@ struct PartitionKeys {
 impl PartitionKeys {
     fn add(&mut self, batch: &RecordBatch, columns: &[usize]) {
         for (keys, column) in self.keys.iter_mut().zip(columns) {
-            let is_kept = keys.as_mut().is_some_and(|keys| {
-                let has_room = self.reservation.try_grow(8 * batch.num_rows()).is_ok();
-                has_room && add_integers(batch.column(*column), keys)
+            let is_collected = keys.as_mut().is_some_and(|keys| {
+                let is_reserved = self.reservation.try_grow(8 * batch.num_rows()).is_ok();
+                is_reserved && add_integers(batch.column(*column), keys)
             });
-            if !is_kept {
+            if !is_collected {
                 *keys = None;
             }
         }
