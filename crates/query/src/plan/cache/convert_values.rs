@@ -41,7 +41,7 @@ mod tests {
         let int = |value| Value::Integer(value);
         let text = |value: &str| Value::Text(value.to_owned());
         let decimal = |unscaled, precision, scale| Value::Decimal { unscaled, precision, scale };
-        let taken = [
+        let accepted = [
             (int(5), DataType::Int32, ScalarValue::Int32(Some(5))),
             (int(-5), DataType::Decimal128(15, 2), ScalarValue::Decimal128(Some(-500), 15, 2)),
             (decimal(50, 2, 1), DataType::Decimal128(15, 2), ScalarValue::Decimal128(Some(500), 15, 2)),
@@ -49,7 +49,7 @@ mod tests {
             (text("é"), DataType::Utf8View, ScalarValue::Utf8View(Some("é".to_owned()))),
             (Value::Null, DataType::Date32, ScalarValue::Date32(None)),
         ];
-        for (value, wanted, expected) in taken {
+        for (value, wanted, expected) in accepted {
             assert_eq!(convert_exactly(&value, &wanted), Some(expected), "{value:?} as {wanted}");
         }
         let refused = [

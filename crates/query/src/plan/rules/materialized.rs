@@ -275,7 +275,7 @@ impl WithQueries {
             return Ok(replaced.clone());
         }
         let input = self.replace(alias.input.as_ref().clone())?;
-        let is_repeated = self.materialized.get(&address).is_some_and(|place| place.is_repeated);
+        let is_repeated = self.materialized.get(&address).is_some_and(|query| query.is_repeated);
         let shared = is_repeated.then(SharedByCopies::default);
         let node = Materialize { name: alias.alias.table().into(), input, shared };
         let plan = LogicalPlan::Extension(Extension { node: Arc::new(node) });

@@ -50,10 +50,10 @@ fn has_repetition(order: &[SortExpr]) -> bool {
 }
 
 fn distinct(order: Vec<SortExpr>) -> Vec<SortExpr> {
-    order.into_iter().fold(Vec::new(), |mut kept: Vec<SortExpr>, sort| {
-        if !kept.iter().any(|earlier| earlier.expr == sort.expr) {
-            kept.push(sort);
+    order.into_iter().fold(Vec::new(), |mut unique: Vec<SortExpr>, sort| {
+        if !unique.iter().any(|earlier| earlier.expr == sort.expr) {
+            unique.push(sort);
         }
-        kept
+        unique
     })
 }
