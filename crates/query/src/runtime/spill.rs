@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_refused_and_named() {
+    fn a_missing_directory_is_refused_and_named() {
         let directory = tempfile::tempdir().unwrap();
         let spills = SpillDirectory::new(Some(directory.path()));
         let missing = directory.path().join("missing");

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_tell_empty_text_from_null() {
+    fn quotes_distinguish_empty_text_from_null() {
         let cases: [(&str, &[&[Option<&str>]]); 10] = [
             ("a,,\"\"\n", &[&[Some("a"), None, Some("")]]),
             ("\"a\"\"b\",c", &[&[Some("a\"b"), Some("c")]]),

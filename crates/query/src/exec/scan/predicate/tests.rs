@@ -229,7 +229,7 @@ fn structs_of_a_join_imply_a_list_for_each_column() {
 
 /// The join checks the rows again, so its dynamic filter need not be exact.
 #[test]
-fn hints_on_floating_point_are_column_predicates_alone() {
+fn join_filters_on_floating_point_become_only_column_predicates() {
     let list = || {
         let fields: Vec<ArrayRef> = vec![Arc::new(Float64Array::from(vec![0.0])), Arc::new(Int32Array::from(vec![7]))];
         structs_in(vec![col("f"), col("i")], fields, None, false)
@@ -239,16 +239,16 @@ fn hints_on_floating_point_are_column_predicates_alone() {
     let seven = ColumnPredicate::new(ColumnIndex(0), DatumPredicate::OneOf(Arc::from([7])));
     let written = translate(list());
     assert_eq!((written.column_predicates.as_slice(), written.row_predicates.len()), ([seven, zeros].as_slice(), 1));
-    let hint = translate(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
-    assert_eq!((hint.column_predicates, hint.row_predicates.len()), (written.column_predicates, 0));
+    let join_filter = translate(DynamicFilterPhysicalExpr::new(vec![], Arc::new(list())));
+    assert_eq!((join_filter.column_predicates, join_filter.row_predicates.len()), (written.column_predicates, 0));
     // The filter of a sort with nulls first has a predicate for rows without nulls, for any type.
     let nulls_or_greater = col("f").is_null().or(col("f").gt(lit(1.5)));
     let arrow = schema().arrow();
     let nulls_or_greater = SessionContext::new()
         .create_physical_expr(nulls_or_greater, &DFSchema::try_from(arrow.as_ref().clone()).unwrap())
         .unwrap();
-    let hint = translate(DynamicFilterPhysicalExpr::new(vec![], nulls_or_greater));
-    assert!(hint.row_predicates[0].non_null_predicate().is_some());
+    let sort_filter = translate(DynamicFilterPhysicalExpr::new(vec![], nulls_or_greater));
+    assert!(sort_filter.row_predicates[0].non_null_predicate().is_some());
     // A join filter without floating point also becomes a row predicate.
     let fields: Vec<ArrayRef> = vec![Arc::new(StringViewArray::from(vec!["x"])), Arc::new(Int32Array::from(vec![7]))];
     let list = structs_in(vec![col("t"), col("i")], fields, None, false);
