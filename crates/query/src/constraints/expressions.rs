@@ -56,8 +56,8 @@ pub fn compile_condition(sql: &str, schema: &Schema) -> Result<Arc<dyn PhysicalE
 /// Compiles the expression of a generated column over the other columns of its table, cast to the type of the column.
 ///
 /// # Errors
-/// If the text is not an expression over other columns that are not generated, its result does not depend on these
-/// alone, or its type does not fit the column.
+/// If the text is not an expression over other columns that are not generated, or its type does not fit the column.
+/// Also if the result does not depend on these columns alone.
 pub fn compile_generated(
     sql: &str,
     column: ColumnIndex,

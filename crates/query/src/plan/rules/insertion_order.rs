@@ -1,10 +1,10 @@
 //! Returns rows in the order of the table, or of the files, where users see the order.
 //!
-//! The order is visible in the rows of a query, under `LIMIT` and `OFFSET`, in the rows that `INSERT ... SELECT`,
-//! `CREATE TABLE AS` and `COPY ... TO` write, in the numbers that rows get from a sequence, and in windows over all
-//! rows without an order, such as `row_number() OVER ()`. There, the operator that merges partitions in any order is
-//! replaced, and rows of one partition are not distributed over several. Aggregates, joins and sorts read their rows as
-//! before.
+//! Users see the order in the rows of a query, also under `LIMIT` and `OFFSET`. They see it in the rows that
+//! `INSERT ... SELECT`, `CREATE TABLE AS` and `COPY ... TO` write. They see it in numbers from a sequence, and in
+//! windows over all rows without an order, such as `row_number() OVER ()`. There, the operator that merges partitions
+//! in any order is replaced, and rows of one partition are not distributed over several. Aggregates, joins and sorts
+//! read their rows as before.
 //!
 //! ```text
 //!   CoalescePartitionsExec                OrderedCollectExec

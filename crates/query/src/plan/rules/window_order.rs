@@ -1,5 +1,6 @@
-//! Preserves the order of a subquery below windows without an order: `SELECT row_number() OVER () FROM (SELECT ...
-//! ORDER BY a)` numbers the rows in the order of `a`. DataFusion would drop a sort that no operator requires.
+//! Preserves the order of a subquery below windows without an order. For example,
+//! `SELECT row_number() OVER () FROM (SELECT ... ORDER BY a)` numbers the rows in the order of `a`. DataFusion would
+//! drop a sort that no operator requires.
 
 use std::sync::Arc;
 
