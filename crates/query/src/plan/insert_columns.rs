@@ -129,10 +129,10 @@ pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
     !matches!(source.body.as_ref(), SetExpr::Values(_)) && source.visit(&mut ListFinder).is_break()
 }
 
-/// Plans an `INSERT` of a query with a `VALUES` list somewhere inside, such as `INSERT INTO t SELECT v FROM (VALUES
-/// (1.5)) AS x(v)`. DataFusion's planner treats every list of values in an `INSERT` as rows of the table, and casts
-/// them to its columns before they are used. `None` if the table or a named column does not exist, or if a column is
-/// named twice.
+/// Plans an `INSERT` of a query with a `VALUES` list somewhere inside, such as
+/// `INSERT INTO t SELECT v FROM (VALUES (1.5)) AS x(v)`. DataFusion's planner treats every list of values in an
+/// `INSERT` as rows of the table, and casts them to its columns before they are used. Returns `None` if the table or a
+/// named column does not exist, or if a column is named twice.
 ///
 /// # Errors
 /// If the query cannot be planned, or has another number of columns than the statement fills.
