@@ -226,7 +226,7 @@ mod tests {
             let pool: Arc<dyn MemoryPool> = Arc::new(QueryMemory::new(1 << 20));
             let reservation = MemoryConsumer::new(consumer).register(&pool);
             let DataFusionError::ResourcesExhausted(message) = reservation.try_grow(5 << 20).unwrap_err() else {
-                panic!("operators spill on another kind of error");
+                panic!("operators would not spill on this error");
             };
             assert!(message.contains(operation) && message.contains("5.0 MB"), "{message}");
             assert!(!message.contains(consumer), "{message}");

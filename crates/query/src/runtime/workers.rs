@@ -125,7 +125,7 @@ mod tests {
             let tested = scope.spawn(|| {
                 let began = Instant::now();
                 while ran_on.load(Ordering::SeqCst) != own {
-                    assert!(began.elapsed() < Duration::from_secs(60), "the worker does not begin");
+                    assert!(began.elapsed() < Duration::from_secs(60), "the worker has not started");
                     thread::sleep(Duration::from_millis(1));
                 }
                 sched_setaffinity(None, &set_of(&[own])).unwrap();
@@ -147,7 +147,7 @@ mod tests {
         run_with_spinning_worker(&[own, other], |workers, ran_on| {
             let began = Instant::now();
             while ran_on.load(Ordering::SeqCst) != other {
-                assert!(began.elapsed() < Duration::from_secs(60), "the worker stays");
+                assert!(began.elapsed() < Duration::from_secs(60), "the worker was not moved");
                 workers.migrate_queued_workers();
             }
         });

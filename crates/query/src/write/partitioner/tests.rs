@@ -58,7 +58,11 @@ fn partitions_of(table: &Table) -> Vec<u32> {
 async fn the_fullest_partition_is_written_before_memory_runs_out() {
     for by in ["hash(a, 16)", "range(a, 16)"] {
         let (roomy, _) = partition_rows(&[("partition_by", by)], MEMORY_BOUNDS).await;
-        assert_eq!(partitions_of(&roomy), (0..=16).collect::<Vec<_>>(), "{by}: one block each, that of nulls last");
+        assert_eq!(
+            partitions_of(&roomy),
+            (0..=16).collect::<Vec<_>>(),
+            "{by}: one block per partition, the partition of nulls last"
+        );
         let (tight, held_max) = partition_rows(&[("partition_by", by)], TIGHT).await;
         assert!(held_max <= TIGHT.buffered + 2 * TIGHT.partitioned_at_once, "{by}: {held_max}");
         let partitions = partitions_of(&tight);
