@@ -1,5 +1,5 @@
-//! Names of aggregates whose arguments have casts. The engine leaves casts out of names, so that `sum(a)` and
-//! `sum(a::bigint)` in one query would be two columns of one name. Here such an argument is named after its full text.
+//! The engine omits casts from column names: `sum(a)` and `sum(a::bigint)` in one query would be two columns of the
+//! same name. Here, an argument that contains a cast is named by its full text.
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;

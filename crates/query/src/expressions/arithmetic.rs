@@ -1,9 +1,9 @@
-//! Arithmetic as PostgreSQL defines it: overflow is an error, also of floating-point numbers, quotients and averages of
+//! Arithmetic as PostgreSQL defines it. Overflow is an error, for floating-point numbers too. Quotients and averages of
 //! decimals have enough digits, sums are exact, and casts to integers round.
 //!
-//! The engine's own operators wrap integers, return infinity and decimals of more than 38 digits, and cut the fraction
-//! in a cast. Therefore, after type coercion, a rule replaces them by functions that have the same types and column
-//! names:
+//! The engine's own operators wrap integers, return infinity and decimals of more than 38 digits, and truncate
+//! fractions in casts. Therefore, after type coercion, a rule replaces them by functions that have the same types and
+//! column names:
 //!
 //! ```text
 //!   a + b * 2        add(a, multiply(b, 2))
@@ -15,8 +15,8 @@
 //! overflows is not folded: it is an error only if it is evaluated for a row. Dates and intervals keep the engine's
 //! operators, but intervals are compared by their lengths.
 //!
-//! Quotients and averages of decimals have another type than in the engine. Therefore the planner itself plans them as
-//! functions, before type coercion.
+//! Quotients of decimals have other types than in the engine, and type coercion must see these types. Therefore
+//! `DecimalOperators` plans them as function calls before type coercion.
 
 mod average;
 mod division;
@@ -104,7 +104,7 @@ impl AnalyzerRule for CheckedArithmetic {
     }
 }
 
-/// Columns that the expressions of a node may use.
+/// Schema of the columns that the expressions of a node may use.
 pub(super) fn input_schema(node: &LogicalPlan) -> Result<DFSchema> {
     match node {
         // Filters of a scan may use columns that it does not return.
@@ -132,14 +132,14 @@ fn checked_expression(expression: Expr, schema: &DFSchema, keeps_names: bool) ->
     }
 }
 
-/// Whether an `IN` list has an item that is computed from columns, and its left operand can be repeated.
+/// Whether an `IN` list has an item that is computed from columns, and a left operand that is not volatile.
 fn has_computed_items(list: &InList) -> bool {
     let is_computed = |item: &Expr| !matches!(item, Expr::Column(_)) && !item.column_refs().is_empty();
     list.list.iter().any(is_computed) && !list.expr.is_volatile()
 }
 
 /// Splits an `IN` list: constants stay in a list, and each item with columns becomes an equality. The engine would
-/// treat a `CASE` over columns as a constant, because the `CASE` returns one when it is evaluated without rows.
+/// treat a `CASE` over columns as a constant, because the `CASE` returns a scalar when it is evaluated without rows.
 fn split_in_list(list: InList) -> Expr {
     let InList { expr, list, negated } = list;
     let (computed, constants): (Vec<Expr>, Vec<Expr>) =
@@ -154,7 +154,7 @@ fn split_in_list(list: InList) -> Expr {
     }
 }
 
-/// Nesting depth of checked functions at which they are replaced by one function.
+/// Nesting depth at which checked functions are merged into one [`Program`].
 const LEVELS_MAX: usize = 32;
 
 struct Rewriter<'a> {
@@ -281,7 +281,7 @@ impl Rewriter<'_> {
                     false => Typed { expression: Expr::Negative(Box::new(expression)), data_type, levels: 0 },
                 })
             }
-            // A cast to the type that its operand has already is dropped.
+            // A cast to the type of its operand is dropped.
             Expr::Cast(Cast { expr, field }) if is_arithmetic(&expr) => {
                 let operand = self.arithmetic(*expr)?;
                 if operand.data_type == *field.data_type() {
@@ -324,7 +324,7 @@ fn is_arithmetic(expression: &Expr) -> bool {
     }
 }
 
-/// Whether a function is one of those that fail if their result is out of range.
+/// Whether a function fails if its result is out of range.
 pub(super) fn is_checked_function(function: &ScalarUDF) -> bool {
     let function = function.inner().as_ref();
     function.is::<BinaryFunction>()
@@ -381,7 +381,7 @@ impl Operation {
         }
     }
 
-    /// Operation of a function call. `None` if the function is not one of the checked functions of two numbers.
+    /// Operation of a function call. Returns `None` if the function is not a checked function of two numbers.
     pub fn of_call(call: &ScalarFunctionExpr) -> Option<Self> {
         call.fun().inner().downcast_ref::<BinaryFunction>().map(|function| function.operation)
     }

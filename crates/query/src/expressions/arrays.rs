@@ -1,10 +1,10 @@
-//! Casts between text and arrays, in PostgreSQL's form.
+//! Casts between text and arrays, in PostgreSQL's syntax.
 //!
 //! ```text
 //!   {1,2,NULL}      {"a b","c\"d",""}      {{1,2},{3,4}}
 //! ```
 //!
-//! The type says how deep a literal is nested, unlike in PostgreSQL, where `integer[]` has any number of dimensions.
+//! The type determines the nesting depth of a literal. In PostgreSQL, an `integer[]` can have any number of dimensions.
 
 mod literal;
 
@@ -33,7 +33,7 @@ pub(super) fn is_array(data_type: &DataType) -> bool {
     matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
 }
 
-/// Fields of the elements of an array type, from outside to inside.
+/// Element fields of a nested array type, outermost first.
 fn levels(array: &DataType) -> Vec<&FieldRef> {
     let mut levels = Vec::new();
     let mut element = array;
@@ -44,10 +44,10 @@ fn levels(array: &DataType) -> Vec<&FieldRef> {
     levels
 }
 
-/// Reads texts as arrays. With `is_try`, texts that are no array of the type become null.
+/// Parses strings as arrays. With `is_try`, a string that is not an array of the type becomes null.
 ///
 /// # Errors
-/// If a text is not an array of the type, unless `is_try`.
+/// If a string is not an array of the type, unless `is_try`.
 pub(super) fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
     let levels = levels(target);
     let texts = cast(texts, &DataType::Utf8View)?;
@@ -90,7 +90,7 @@ fn read_elements(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<Ar
 /// Writes arrays as text.
 ///
 /// # Errors
-/// If an element has no text, such as a date out of range.
+/// If an element cannot be written as text, such as a date out of range.
 pub(super) fn write(arrays: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let arrays = match arrays.data_type() {
         DataType::FixedSizeList(field, _) => &cast(arrays, &DataType::List(Arc::clone(field)))?,
@@ -105,7 +105,7 @@ pub(super) fn write(arrays: &ArrayRef, target: &DataType) -> Result<ArrayRef, Ar
 
 fn write_lists<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Result<StringViewArray, ArrowError> {
     let elements = lists.values();
-    // Elements that are arrays are not quoted. Truth values have one letter, other than outside of arrays.
+    // Elements that are arrays are not quoted. Booleans in arrays are written with one letter.
     let is_nested = is_array(elements.data_type());
     let is_boolean = elements.data_type() == &DataType::Boolean;
     let texts = write_texts(elements)?;
@@ -134,7 +134,7 @@ fn write_lists<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Result<String
     Ok(written.finish())
 }
 
-/// Adds an element, in quotes if it could be read as something else.
+/// Appends an element. Quotes it if it is empty, equals `null`, or contains special characters.
 fn push_element(element: &str, text: &mut String) {
     let is_special = |byte: u8| literal::is_space(byte) || matches!(byte, b'"' | b'\\' | b'{' | b'}' | b',');
     if !element.is_empty() && !element.eq_ignore_ascii_case("null") && !element.bytes().any(is_special) {

@@ -1,5 +1,5 @@
-//! Casts between text and bytes. A text is hexadecimal digits behind `\x`, or characters in which `\\` is a backslash
-//! and `\141` the byte with these octal digits. Bytes are written in hexadecimal digits.
+//! Casts between text and bytes. The text has hexadecimal digits after `\x`, or characters in which `\\` is a backslash
+//! and `\141` is the byte with this octal number. Bytes are written as hexadecimal digits.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ pub fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
-/// Reads texts as bytes. With `is_try`, texts with an invalid escape become null.
+/// Parses strings as bytes. With `is_try`, a string with an invalid escape becomes null.
 ///
 /// # Errors
-/// If a text has an invalid escape, unless `is_try`.
+/// If a string has an invalid escape, unless `is_try`.
 pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
     let texts = cast(texts, &DataType::Utf8View)?;
     let mut bytes = BinaryViewBuilder::with_capacity(texts.len());
@@ -61,7 +61,8 @@ fn parse(text: &str) -> Option<Vec<u8>> {
     parse_escaped(text)
 }
 
-/// Reads characters in which `\\` is a backslash and `\141` the byte with these octal digits. `None` for other escapes.
+/// Parses characters in which `\\` is a backslash and `\141` is the byte with this octal number. Returns `None` for
+/// other escapes.
 pub(super) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -80,10 +81,10 @@ pub(super) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Writes values as text.
+/// Writes bytes as text.
 ///
 /// # Errors
-/// If a text exceeds the size of an array.
+/// If the text exceeds the size limit of an array.
 pub fn write(values: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let values = cast(values, &DataType::BinaryView)?;
     let mut texts = StringViewBuilder::with_capacity(values.len());

@@ -3,15 +3,15 @@
 //! [`super::exponents`]), dates, times, intervals (see [`super::dates`]), arrays and bytes.
 //!
 //! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
-//! even. The engine's own cast cuts the fraction.
+//! even. The engine's own cast truncates the fraction.
 //!
 //! ```text
 //!   2.5::int     3        2.5::double precision::int     2
 //!   -2.5::int   -3        3.5::double precision::int     4
 //! ```
 //!
-//! Casts to smaller integers, and to decimals of fewer digits, return what the engine's casts return, but must be
-//! functions too. In a comparison of a cast column with a literal, the engine would drop the cast of the column and
+//! Casts to smaller integers, and to decimals of fewer digits, return the same values as the engine's casts, but must
+//! be functions too. In a comparison of a cast column with a literal, the engine would drop the cast of the column and
 //! cast the literal instead: `x::decimal(12, 1) = 10.3` would not find 10.26.
 
 use std::sync::Arc;
@@ -44,13 +44,13 @@ pub(super) struct CheckedCast {
     target: DataType,
     /// Whether a value that the target cannot hold becomes null. Otherwise it is an error.
     is_try: bool,
-    /// Whether a call has the column name of its operand, as a cast has.
+    /// Whether a call has the column name of its operand, like a cast.
     keeps_name: bool,
     signature: Signature,
 }
 
 impl CheckedCast {
-    /// The function for a cast between two types. `None` if the engine's cast is the same.
+    /// Returns the function for a cast between two types. Returns `None` if the engine's cast has the same result.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
         let is_of_text = dates::is_text_cast(from, target)
             || arrays::is_array_cast(from, target)
@@ -59,8 +59,8 @@ impl CheckedCast {
         (is_of_text || is_narrowing(from, target)).then(|| Self::function(target, is_try, keeps_name))
     }
 
-    /// The function for a cast between text and bytes in a statement. `None` for other types. Casts that the engine
-    /// adds, such as for `length(bytes)`, are not replaced, and keep the bytes as they are.
+    /// Returns the function for a cast between text and bytes in a statement. Returns `None` for other types. Casts
+    /// that the engine adds, such as for `length(bytes)`, are not replaced: they do not change the bytes.
     pub fn of_bytes(from: &DataType, target: &DataType) -> Option<ScalarUDF> {
         bytes::is_bytes_cast(from, target).then(|| Self::function(target, false, true))
     }
@@ -73,7 +73,7 @@ impl CheckedCast {
     }
 }
 
-/// Converts a value to a type as a cast of a statement does, which reads text as bytes in PostgreSQL's forms. `from` is
+/// Casts a value to a type like a cast in a statement, which parses text as bytes with PostgreSQL's syntax. `from` is
 /// the type of the value.
 pub fn statement_cast(value: Expr, from: &DataType, target: DataType) -> Expr {
     match CheckedCast::of_bytes(from, &target) {
@@ -118,7 +118,7 @@ fn is_narrowing(from: &DataType, target: &DataType) -> bool {
             integer_digits(from) > i16::from(*precision) - i16::from(*scale)
         }
         (DataType::Timestamp(from, _), DataType::Timestamp(target, _)) => ticks(*target) < ticks(*from),
-        // Unsigned integers are counts, all of which fit.
+        // Unsigned integers are counts, which always fit.
         (DataType::UInt64, DataType::Int64) => false,
         (from, target) if from.is_integer() && target.is_integer() => from.primitive_width() > target.primitive_width(),
         _ => false,
@@ -135,7 +135,7 @@ fn ticks(unit: TimeUnit) -> i64 {
     }
 }
 
-/// Timestamps rounded to fewer fractional digits.
+/// Rounds timestamps to fewer fractional digits.
 fn rounded_timestamps(timestamps: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
     let (DataType::Timestamp(from, zone), DataType::Timestamp(unit, _)) = (timestamps.data_type(), target) else {
         return internal_err!("{} is rounded to {target}", timestamps.data_type());
@@ -147,7 +147,7 @@ fn rounded_timestamps(timestamps: &ArrayRef, target: &DataType) -> Result<ArrayR
     Ok(cast(&cast(&numbers, &DataType::Timestamp(from, zone))?, target)?)
 }
 
-/// Digits of the greatest integer of a type.
+/// Number of digits of the greatest integer of a type.
 fn integer_digits(data_type: &DataType) -> i16 {
     match data_type.primitive_width() {
         Some(1) => 3,
@@ -185,7 +185,7 @@ impl ScalarUDFImpl for CheckedCast {
         Ok(Arc::new(Field::new(self.name(), self.target.clone(), is_nullable)))
     }
 
-    /// Numbers cast to another type are ordered like the numbers, if none of them becomes null.
+    /// A cast of numbers preserves their order if no value becomes null.
     fn output_ordering(&self, operands: &[ExprProperties]) -> Result<SortProperties> {
         let is_monotonic = self.target.is_numeric() && !self.is_try;
         Ok(if is_monotonic { operands[0].sort_properties } else { SortProperties::Unordered })
@@ -247,7 +247,7 @@ impl ScalarUDFImpl for CheckedCast {
     }
 }
 
-/// The numbers of an array rounded to integers, in the same type or as decimals of scale 0.
+/// Rounds the numbers of an array to integers. Decimals become decimals of scale 0; other types do not change.
 fn rounded(array: &ArrayRef) -> Result<ArrayRef> {
     Ok(match array.data_type() {
         DataType::Float32 => {

@@ -1,8 +1,8 @@
-//! Dates, times and intervals as text, in PostgreSQL's forms, and their types.
+//! Dates, times and intervals as text, in PostgreSQL's formats, and their types.
 //!
 //! The engine reads timestamps only with seconds, applies offsets to timestamps without a zone, reads `'42'` as 42
-//! months, and writes `2024-01-05T10:00:00`. Its timestamps have nanoseconds, so that 1500-01-01 is out of range; here
-//! the type `timestamp` has microseconds, as stored columns have.
+//! months, and writes `2024-01-05T10:00:00`. Its timestamps are in nanoseconds, so 1500-01-01 is out of range. Here,
+//! the type `timestamp` is in microseconds, like stored columns.
 
 mod interval;
 mod operators;
@@ -34,7 +34,7 @@ use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
 use taut_types::LogicalType;
 
-/// Adds the types and operators of dates to a state.
+/// Adds the types, operators and functions of dates to a session state.
 pub fn with_dates(mut state: SessionStateBuilder) -> SessionStateBuilder {
     // The engine's own planner accepts every EXTRACT, so this planner comes before it.
     state.expr_planners().get_or_insert_default().insert(0, Arc::new(operators::DateOperators));
@@ -69,7 +69,7 @@ pub(super) fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Whether a type is one that this module reads and writes.
+/// Whether a type is a date, a time, a timestamp or an interval, which this module parses and writes.
 pub fn is_temporal(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -80,10 +80,10 @@ pub fn is_temporal(data_type: &DataType) -> bool {
     )
 }
 
-/// Reads texts as dates, times or intervals. With `is_try`, texts that are no value of the type become null.
+/// Parses strings as dates, times or intervals. With `is_try`, a string that is not a value of the type becomes null.
 ///
 /// # Errors
-/// If a text is not a value of the type, unless `is_try`.
+/// If a string is not a value of the type, unless `is_try`.
 pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
     let texts = cast(texts, &DataType::Utf8View)?;
     let texts = texts.as_string_view();
@@ -113,7 +113,7 @@ pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRe
     cast_with_options(&values, target, &CastOptions { safe: is_try, ..CastOptions::default() })
 }
 
-/// Parses all texts. With `is_try`, texts that `parse` does not accept become null.
+/// Parses each string. With `is_try`, a string that `parse` rejects becomes null.
 fn all<T>(
     texts: &datafusion::arrow::array::StringViewArray,
     target: &DataType,

@@ -1,6 +1,5 @@
-//! Functions of floating-point numbers whose arguments or results are out of range. The engine returns infinity, NaN or
-//! zero,
-//! PostgreSQL an error:
+//! Floating-point functions that check their arguments and results. If one is out of range, the engine returns
+//! infinity, NaN or zero. These functions return PostgreSQL's errors:
 //!
 //! ```text
 //!   ln(0)       cannot take logarithm of zero
@@ -50,7 +49,7 @@ pub fn with_domains(mut state: SessionStateBuilder) -> SessionStateBuilder {
     state
 }
 
-/// Whether a function is one of these, which fail for some numbers.
+/// Whether a function is a checked function of this module, which may fail.
 pub(super) fn has_domain(function: &ScalarUDF) -> bool {
     function.inner().is::<WithDomain>()
 }
@@ -112,7 +111,7 @@ impl ScalarUDFImpl for WithDomain {
 }
 
 impl WithDomain {
-    /// Fails if a result is infinite, NaN or zero and PostgreSQL returns an error for its arguments.
+    /// Returns an error if PostgreSQL returns one for the arguments of a result that is infinite, NaN or zero.
     fn check(&self, results: &ArrayRef, arguments: &[ColumnarValue], rows: usize) -> Result<()> {
         if !results.data_type().is_floating() {
             return Ok(());
@@ -143,8 +142,8 @@ impl WithDomain {
     }
 }
 
-/// The error for a result that is infinite, NaN or, of some functions, zero. `None` if PostgreSQL returns the same
-/// result for the arguments, such as NaN for NaN.
+/// Returns the error for a result that is infinite, NaN or, for some functions, zero. Returns `None` if PostgreSQL
+/// returns the same result for the arguments, such as NaN for NaN.
 fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowError> {
     if arguments.iter().any(|argument| argument.is_nan()) {
         return None;

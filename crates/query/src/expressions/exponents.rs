@@ -10,8 +10,8 @@ use datafusion::arrow::error::ArrowError;
 
 use super::dates::is_text;
 
-/// Zeros beyond the digits of a number that are written at most. With more, every number but zero is too large for a
-/// decimal, or rounds to zero.
+/// Maximum number of zeros written before or after the digits of a number. Any number that needs more is too large for
+/// a decimal, or rounds to zero.
 const ZEROS_MAX: i64 = 100;
 
 /// Whether a cast between two types reads a decimal from text.
@@ -19,14 +19,14 @@ pub(super) fn reads_decimals(from: &DataType, target: &DataType) -> bool {
     is_text(from) && matches!(target, DataType::Decimal128(..))
 }
 
-/// Reads texts as decimals. With `is_try`, texts that are no decimal of the type become null.
+/// Parses strings as decimals. With `is_try`, a string that is not a decimal of the type becomes null.
 ///
 /// # Errors
-/// If a text is no number, or a number is too large for the type, unless `is_try`.
+/// If a string is not a number, or the number is too large for the type, unless `is_try`.
 pub(super) fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
     let options = CastOptions { safe: is_try, ..CastOptions::default() };
     cast_with_options(&without_exponents(texts)?, target, &options).map_err(|error| match &error {
-        // The text of a number with too many digits for any decimal, or for this one.
+        // The number has too many digits for any decimal, or for this type.
         ArrowError::CastError(message) if message.split('\'').nth(1).is_some_and(is_number) => overflow(),
         ArrowError::InvalidArgumentError(message) if message.contains("too large to store") => overflow(),
         _ => error,
@@ -46,7 +46,7 @@ fn is_number(text: &str) -> bool {
         && unsigned.split_once('.').map_or_else(|| is_part(unsigned), |(left, right)| is_part(left) && is_part(right))
 }
 
-/// Writes the numbers with an exponent among some texts as digits. Leaves other texts as they are.
+/// Rewrites numbers with an exponent as digits. Returns other strings unchanged.
 fn without_exponents(texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let views = cast(texts, &DataType::Utf8View)?;
     let views = views.as_string_view();
@@ -57,7 +57,7 @@ fn without_exponents(texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(written.collect::<StringViewArray>()))
 }
 
-/// The digits of a number with an exponent. `None` for other texts.
+/// Rewrites a number with an exponent as digits. Returns `None` for other strings.
 fn digits(text: &str) -> Option<String> {
     let (number, exponent) = text.trim().split_once(['e', 'E'])?;
     let exponent: i64 = exponent.parse().ok()?;

@@ -1,5 +1,5 @@
-//! Casts between text and floating-point numbers, in PostgreSQL's forms. The engine reads a number that is out of range
-//! as infinity or zero, and writes `1.0` and `inf`.
+//! Casts between text and floating-point numbers, in PostgreSQL's formats. The engine reads a number that is out of
+//! range as infinity or zero, and writes `1.0` and `inf`.
 //!
 //! ```text
 //!   1   0.0001   1e-05   1e+15   Infinity   -Infinity   NaN
@@ -17,7 +17,7 @@ use datafusion::arrow::error::ArrowError;
 use super::arithmetic::float_error;
 use super::dates::is_text;
 
-/// Whether a type is one of those that this module reads and writes.
+/// Whether a type is a floating-point type.
 pub fn is_float(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Float32 | DataType::Float64)
 }
@@ -34,15 +34,15 @@ pub enum ParseFloatError {
     OutOfRange,
 }
 
-/// Reads a floating-point number. Spaces around it are skipped.
+/// Parses a floating-point number. Skips spaces around it.
 ///
 /// # Errors
-/// If the text is not a number, or the type has neither the number nor one close to it: only zero or infinity.
+/// If the text is not a number, or the number overflows or underflows the type.
 pub fn parse_float<N: FromStr + Copy + Into<f64>>(text: &str) -> Result<N, ParseFloatError> {
     let text = text.trim_matches(|space: char| space.is_ascii_whitespace() || space == '\x0b');
     let number: N = text.parse().map_err(|_| ParseFloatError::Syntax)?;
     let wide: f64 = number.into();
-    // The names of infinity have no digits.
+    // A text without digits is a name of infinity.
     let is_too_large = || wide.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
     let is_too_small = || wide == 0.0 && has_digits_but_zero(text);
     if is_too_large() || is_too_small() { Err(ParseFloatError::OutOfRange) } else { Ok(number) }
@@ -53,10 +53,10 @@ fn has_digits_but_zero(text: &str) -> bool {
     text.bytes().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e')).any(|byte| matches!(byte, b'1'..=b'9'))
 }
 
-/// Reads texts as floating-point numbers. With `is_try`, texts that are no number of the type become null.
+/// Parses strings as floating-point numbers. With `is_try`, a string that is not a number of the type becomes null.
 ///
 /// # Errors
-/// If a text is not a number of the type, unless `is_try`.
+/// If a string is not a number of the type, unless `is_try`.
 pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
     match target {
         DataType::Float32 => read_as::<Float32Type>(texts, is_try),
@@ -92,11 +92,11 @@ fn text_error(text: &str, target: &DataType, error: ParseFloatError) -> ArrowErr
     }
 }
 
-/// Writes floating-point numbers as text: the shortest digits that are read as the same number. PostgreSQL writes one
-/// more digit if the shortest are exactly half way to the next number.
+/// Writes floating-point numbers as text: the shortest digits that parse to the same number. PostgreSQL writes one more
+/// digit if the shortest are exactly half way to the next number.
 ///
 /// # Errors
-/// If the texts exceed the size of an array.
+/// If the strings exceed the size limit of an array.
 pub(super) fn write(numbers: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let texts: ArrayRef = match numbers.data_type() {
         DataType::Float32 => write_as::<Float32Type>(numbers.as_primitive(), FLOAT32_DIGITS),
@@ -105,7 +105,8 @@ pub(super) fn write(numbers: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
     cast(&texts, target)
 }
 
-/// Decimal digits that every number of a type keeps. A number of more integer digits has an exponent.
+/// Number of decimal digits that a conversion to the type and back preserves. A number with more integer digits is
+/// written with an exponent.
 const FLOAT32_DIGITS: i32 = 6;
 const FLOAT64_DIGITS: i32 = 15;
 
@@ -167,13 +168,13 @@ fn push_number<N: LowerExp + Copy + Into<f64>>(number: N, digits_max: i32, scrat
     }
 }
 
-/// Error for the first finite number that became infinite in a cast from double precision to real, or zero without
-/// having been zero.
+/// Error for the first number that overflows or underflows in a cast from double precision to real. Returns `None` if
+/// there is none.
 pub fn narrowing_error(
     doubles: &PrimitiveArray<Float64Type>,
     reals: &PrimitiveArray<Float32Type>,
 ) -> Option<ArrowError> {
-    // Most casts have neither, which one pass without branches finds out.
+    // Most batches have no zero and no infinity. One pass without branches checks that.
     let is_suspect = |real: &f32| *real == 0.0 || real.is_infinite();
     if !reals.values().iter().fold(false, |any, real| any | is_suspect(real)) {
         return None;

@@ -1,6 +1,6 @@
 //! Operands that are computed only for the rows that need them. In `x <> 0 AND 10 / x > 2`, `AND` guards the division;
 //! so do `OR`, the condition of an aggregate's `FILTER`, and `CASE`. The engine computes both operands of `AND` and
-//! `OR` for all rows of a batch, and the arguments of an aggregate also for rows that its filter rejects. Therefore
+//! `OR` for all rows of a batch, and the arguments of an aggregate even for rows that its filter rejects. Therefore
 //! this rule replaces the expressions on the left by those on the right:
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //! so that scans can use each.
 //!
 //! The engine turns a `CASE WHEN a` with boolean results into `AND` and `OR`, and would compute all operands again. It
-//! does not do so if the `CASE` has an operand. Hence the forms `CASE a WHEN true`, and `CASE true WHEN a` for a `CASE`
-//! of the statement.
+//! does not do so if the `CASE` has an operand. Therefore guards are written as `CASE a WHEN true`, and a `CASE WHEN a`
+//! of the statement becomes `CASE true WHEN a`.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -43,8 +43,8 @@ impl AnalyzerRule for Guards {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
-            // The engine compares the expressions of sorts to find out whether operators have the same order, so they
-            // do not change.
+            // The engine compares sort expressions to find out whether operators have the same order, so they are not
+            // changed.
             if matches!(node, LogicalPlan::Sort(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -72,8 +72,8 @@ impl AnalyzerRule for Guards {
 /// Maximum number of conditions that guard another one. More would make statements of many conditions slow to plan.
 const GUARDS_MAX: usize = 16;
 
-/// Guards each part of a conjunction that may fail. Its guards are those parts before it that cannot fail and read only
-/// tables that it reads too.
+/// Guards each part of a conjunction that may fail. Its guards are the earlier parts that cannot fail and read no
+/// tables other than its own.
 fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut parts: Vec<Expr> = Vec::new();
     let mut guards: Vec<(Expr, Vec<Option<TableReference>>)> = Vec::new();
@@ -102,8 +102,8 @@ fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(conjunction(parts).unwrap_or_else(|| lit(true)))
 }
 
-/// Whether a condition must keep its form: it equates values of different tables, has a subquery or an outer column, or
-/// is volatile.
+/// Whether a condition must not be rewritten: it equates values of different tables, has a subquery or an outer column,
+/// or is volatile.
 fn must_keep_form(condition: &Expr) -> bool {
     if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition {
         let (left, right) = (tables(left), tables(right));
@@ -122,7 +122,7 @@ fn is_guard(condition: &Expr) -> bool {
     !condition.is_volatile() && !condition.exists(has_query).unwrap_or(true)
 }
 
-/// Tables whose columns an expression reads. `None` stands for columns without a table.
+/// Tables whose columns an expression reads. `None` if a column has no table.
 fn tables(expression: &Expr) -> Vec<Option<TableReference>> {
     let mut tables: Vec<_> = expression.column_refs().iter().map(|column| column.relation.clone()).collect();
     tables.sort();
@@ -150,7 +150,7 @@ pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             if let Some(filter) = &call.params.filter {
                 guard_arguments(&mut call.params.args, filter, schema)?;
             }
-            // The other expressions of a window stay as they are, like those of a sort.
+            // The other expressions of a window function are not changed, like those of a sort.
             Ok(Transformed::new(Expr::WindowFunction(call), true, TreeNodeRecursion::Jump))
         }
         other => Ok(Transformed::no(other)),
@@ -175,15 +175,15 @@ fn guarded_chain(chain: Expr, op: Operator, schema: &DFSchema) -> Result<Transfo
     };
     let (guard, rest) = (joined(&parts[..safe]), joined(&parts[safe..]));
     let is_and = op == Operator::And;
-    // The value of the guard that decides the result alone: false for AND, true for OR.
+    // Value of the guard that determines the result: false for AND, true for OR.
     let decisive = (lit(!is_and), lit(!is_and));
     let null = Box::new(lit(ScalarValue::Boolean(None)));
     let unknown = Expr::BinaryExpr(BinaryExpr::new(Box::new(rest.clone()), op, null));
     Ok(Transformed::yes(case(guard, vec![(lit(is_and), rest), decisive], Some(unknown))))
 }
 
-/// Whether a part contains a chain that would be guarded. A guarded chain contains copies of its parts, so nested ones
-/// would grow exponentially.
+/// Whether a part contains a chain that would be guarded. A guarded chain contains copies of its parts, so nested
+/// chains would grow exponentially.
 fn has_guarded_chain(part: &Expr, schema: &DFSchema) -> bool {
     part.exists(|inner| {
         Ok(matches!(inner, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))
@@ -271,7 +271,8 @@ mod tests {
     #[test]
     fn conditions_stay_conjunctions() {
         let condition = col("y").eq(lit(0)).and((lit(10) / col("x")).gt(lit(2))).and(col("x").lt(lit(3)));
-        // Neither x nor y has a table. They count as columns of one table, so the first condition guards the second.
+        // Neither x nor y has a table. They are treated as columns of one table, so the first condition guards the
+        // second.
         assert_eq!(
             guarded_condition(condition, &schema()).unwrap().to_string(),
             "y = Int32(0) AND CASE y = Int32(0) WHEN Boolean(true) THEN Int32(10) / x > Int32(2) ELSE Boolean(false) END \

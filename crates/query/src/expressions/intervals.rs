@@ -1,5 +1,5 @@
-//! Order of intervals: as in PostgreSQL, a month counts as 30 days and a day as 24 hours. The engine compares months,
-//! then days, then nanoseconds, so that a day would be longer than 25 hours.
+//! Order of intervals: as in PostgreSQL, a month has 30 days and a day 24 hours. The engine compares months, then days,
+//! then nanoseconds, and would treat a day as longer than 25 hours.
 //!
 //! Comparisons and sorts compare the length in nanoseconds instead:
 //!
@@ -25,7 +25,7 @@ const NANOSECONDS_PER_DAY: i128 = 86_400_000_000_000;
 const NANOSECONDS_PER_MONTH: i128 = 30 * NANOSECONDS_PER_DAY;
 const LENGTH: DataType = DataType::Decimal128(38, 0);
 
-/// Whether a type is that of intervals, or of differences of timestamps.
+/// Whether a type is an interval, or a difference of timestamps.
 pub(super) fn is_interval(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
 }

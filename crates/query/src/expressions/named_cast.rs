@@ -1,6 +1,6 @@
-//! A cast with a name of its own. The engine leaves casts out of names, so that `ts` and `ts::date` in one `GROUP BY`
-//! would be two columns of one name. Where SQL is parsed, such a cast becomes an argument of this function, which is
-//! named after the full text of the cast and vanishes when expressions are simplified.
+//! A cast with its own column name. The engine omits casts from column names: `ts` and `ts::date` in one `GROUP BY`
+//! would be two columns of the same name. The parser therefore makes such a cast an argument of this function, which is
+//! named by the full text of the cast. Simplification removes the function.
 
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 //! A decimal that is compared or combined with a double precision number is cast to double precision: as an operand of
 //! an operator, in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the
 //! keys of a join. Without this rule the engine turns both into decimals of 30 digits. Very large numbers overflow
-//! these, and very small ones lose their digits.
+//! these decimals, and very small ones lose their digits.
 //!
-//! Values of different kinds are not compared: `date > 5` is an error. The engine would cast one of the two to the
-//! type of the other, and compare numbers of days, or texts. A string literal takes the type of the other operand.
+//! Values of different kinds are not compared: `date > 5` is an error. The engine would cast one value to the type of
+//! the other, and compare days as integers, or strings. A string literal gets the type of the other operand.
 //!
 //! `SIMILAR TO` becomes a comparison with a regular expression.
 
@@ -80,8 +80,8 @@ impl ExprPlanner for BooleanLiterals {
     }
 }
 
-/// Both zeros, for a list with a zero and a floating-point operand. The engine looks up a number in a list by its bits,
-/// so that 0.0 would not find -0.0.
+/// Returns 0.0 and -0.0 if a list has a zero and its operand is floating-point. The engine looks up a number in a list
+/// by its bits, so 0.0 would not find -0.0.
 fn both_zeros(operand: &Expr, list: &[Expr], schema: &DFSchema) -> Vec<Expr> {
     let is_float = || operand.get_type(schema).is_ok_and(|data_type| data_type.is_floating());
     match list.iter().any(is_zero) && is_float() {
@@ -105,7 +105,7 @@ fn is_zero(expression: &Expr) -> bool {
 /// other changes that the module describes. Does not descend into the operands.
 ///
 /// # Errors
-/// If it compares values of different kinds.
+/// If the expression compares values of different kinds.
 pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expression {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
@@ -142,7 +142,7 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
             let purpose = if call.func.name() == "nullif" { Use::Compared("=") } else { Use::Chosen };
             let changed = widen(&mut call.args.iter_mut().collect::<Vec<_>>(), purpose, schema)?;
             match call.args.as_slice() {
-                // The engine's function takes the two zeros for different numbers.
+                // The engine's function treats 0.0 and -0.0 as different numbers.
                 [left, right]
                     if call.func.name() == "nullif"
                         && (left.get_type(schema)?.is_floating() || right.get_type(schema)?.is_floating()) =>
@@ -198,7 +198,7 @@ fn widen_union(union: Union) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?))
 }
 
-/// Casts those of the given columns of a plan that are decimals.
+/// Casts the decimals among the given columns of a plan to double precision.
 fn as_double_precision(input: Arc<LogicalPlan>, columns: &[usize]) -> Result<Arc<LogicalPlan>> {
     let columns = input.schema().iter().enumerate().map(|(index, (relation, field))| {
         let column = Expr::Column((relation, field).into());
@@ -239,14 +239,14 @@ fn changed_if(expression: Expr, changed: bool) -> Transformed<Expr> {
     if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
 }
 
-/// How the values of some expressions are used.
+/// Use of the values of several expressions.
 #[derive(Clone, Copy)]
 enum Use<'a> {
-    /// The first is compared with each of the others by an operator.
+    /// An operator compares the first value with each of the others.
     Compared(&'a str),
-    /// One of them is the result.
+    /// One of the values is the result, as in `coalesce`.
     Chosen,
-    /// Operands of another operator.
+    /// The values are operands of an operator that is not a comparison.
     Combined,
 }
 
@@ -300,7 +300,7 @@ fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use
     Ok(changed)
 }
 
-/// Casts the parts of some types. Returns whether there are any.
+/// Casts the parts whose type `is_cast` accepts. Returns whether there are any.
 fn cast_parts(
     parts: &mut [&mut Expr],
     types: &[Option<DataType>],
@@ -343,8 +343,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// Kind of an expression. `None` for string literals, which take the type of the other operand, and for nulls,
-    /// parameters, and types that only the engine knows.
+    /// Kind of an expression. Returns `None` for string literals, which get the type of the other operand, and for
+    /// nulls, parameters and all other types.
     fn of(expression: &Expr, data_type: &DataType) -> Option<Self> {
         if matches!(expression, Expr::Placeholder(_)) {
             return None;

@@ -1,4 +1,4 @@
-//! Options of the parser.
+//! Options of the engine's SQL parser.
 
 use datafusion::common::config::{ConfigOptions, Dialect};
 
@@ -11,7 +11,7 @@ pub fn set_parser_options(options: &mut ConfigOptions) {
     // A timestamp with time zone is an instant, shown in UTC. Without this setting it would be a timestamp without time
     // zone.
     options.execution.time_zone = Some("+00:00".to_owned());
-    // Keeps ORDER BY in subqueries, which a LIMIT or string_agg outside relies on.
+    // Keeps ORDER BY in subqueries, because an outer LIMIT or string_agg depends on it.
     options.sql_parser.enable_subquery_sort_elimination = false;
     // Spans give the position of an unknown name in error messages.
     options.sql_parser.collect_spans = true;

@@ -1,4 +1,4 @@
-//! `current_schema` and `current_schemas`. They find the schemas of their session in the configuration with which a
+//! `current_schema` and `current_schemas`. They read the schemas of the session from the configuration with which a
 //! statement was planned.
 
 use std::any::Any;
@@ -101,8 +101,8 @@ impl ScalarUDFImpl for SchemaFunction {
     }
 }
 
-/// A list of the schemas for each flag, and null for a null flag. The flag asks for implicitly searched schemas, of
-/// which there are none.
+/// Returns the list of schemas for each flag, and null for a null flag. The flag requests implicitly searched schemas,
+/// but there are none.
 fn lists(searched: &[String], with_system: &BooleanArray) -> ArrayRef {
     let mut lists = ListBuilder::new(StringBuilder::new());
     for row in 0..with_system.len() {

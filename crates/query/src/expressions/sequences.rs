@@ -1,7 +1,7 @@
 //! `nextval`, `currval`, `lastval` and `setval`.
 //!
-//! The functions find the sequences of their session in the configuration with which a statement was planned, so that
-//! they also work in defaults, which are planned without a session.
+//! The functions find the sequences of their session in the configuration with which a statement was planned. They work
+//! in defaults too, which are planned without a session.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -22,22 +22,22 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 /// The sequences of a database, as a session sees them.
 pub trait Sequences: Debug + Send + Sync {
-    /// Takes the next numbers of a sequence.
+    /// Returns the next `count` numbers of a sequence and advances it.
     ///
     /// # Errors
-    /// If the sequence does not exist, has not as many numbers, or the database cannot be written.
+    /// If the sequence does not exist or has too few numbers left, or if the database cannot be written.
     fn next_values(&self, name: &str, count: usize) -> Result<Vec<i64>>;
 
     /// The last number that this session took from a sequence.
     ///
     /// # Errors
-    /// If the sequence does not exist, or the session has taken none.
+    /// If the sequence does not exist, or the session has not called `nextval` for it.
     fn current_value(&self, name: &str) -> Result<i64>;
 
     /// The last number that this session took from any sequence.
     ///
     /// # Errors
-    /// If the session has taken none.
+    /// If the session has not called `nextval` yet.
     fn last_value(&self) -> Result<i64>;
 
     /// Sets the last number of a sequence, so that the number after it is the next one. If `is_called` is false, the
@@ -48,7 +48,7 @@ pub trait Sequences: Debug + Send + Sync {
     fn set_value(&self, name: &str, value: i64, is_called: bool) -> Result<()>;
 }
 
-/// Access to the sequences of a session, as part of its configuration. It is no setting.
+/// Access to the sequences of a session. It is stored in the session's configuration, but users cannot set it.
 #[derive(Clone, Debug)]
 pub struct SequenceAccess(pub Arc<dyn Sequences>);
 
@@ -86,18 +86,18 @@ pub fn with_sequences(state: SessionStateBuilder) -> SessionStateBuilder {
     state
 }
 
-/// How the calls of functions on sequences in some expressions depend on the rows.
+/// Dependency of the sequence functions in expressions on the order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceUse {
-    /// There are no such calls.
+    /// There are no calls of sequence functions.
     None,
-    /// Each call takes numbers in the order of the rows. All numbers of a batch can be taken at once.
+    /// Each call gets numbers in row order. All numbers of a batch can be reserved at once.
     RowsInOrder,
-    /// A call may see the effect of another one on the same row.
+    /// A call may depend on another call for the same row.
     RowByRow,
 }
 
-/// How the calls in some expressions depend on the rows.
+/// Finds the calls of sequence functions in expressions, and returns how they depend on the order of rows.
 ///
 /// # Errors
 /// If an expression cannot be traversed.
@@ -199,7 +199,7 @@ impl ScalarUDFImpl for SequenceFunction {
         let Some(SequenceAccess(sequences)) = args.config_options.extensions.get::<SequenceAccess>() else {
             return internal_err!("{} needs a session", self.name());
         };
-        // Takes the numbers of all rows together if they come from one sequence.
+        // Reserves the numbers of all rows at once if they come from one sequence.
         if let (SequenceCall::Next, [ColumnarValue::Scalar(name)]) = (self.call, args.args.as_slice())
             && let ScalarValue::Utf8(Some(name)) = name
         {

@@ -1,6 +1,5 @@
-//! Results of functions that count, in the types that PostgreSQL gives them. The engine returns unsigned integers: a
-//! negative difference of two row numbers would be an error, and a table created from a count would have a decimal
-//! column.
+//! Results of counting functions in PostgreSQL's types. The engine returns unsigned integers: a negative difference of
+//! two row numbers would be an error, and a table created from a count would have a decimal column.
 //!
 //! ```text
 //!   row_number, rank, dense_rank                                    bigint
@@ -10,7 +9,7 @@
 //!
 //! `array_length` and `array_ndims` of an empty array are null instead of 0, but its `cardinality` is 0.
 //!
-//! Calls of window functions and aggregates are cast to these types. The other functions are replaced.
+//! Calls of window functions and aggregates are cast to these types. Other functions are replaced.
 
 use std::sync::Arc;
 

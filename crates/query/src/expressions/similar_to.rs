@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// `SIMILAR TO` as a comparison with a regular expression.
+/// Rewrites `SIMILAR TO` as a comparison with a regular expression.
 pub(super) fn similar_to(Like { negated, expr, pattern, escape_char, .. }: Like) -> Expr {
     let signature = Signature::string(1, Volatility::Immutable);
     let escape = escape_char.unwrap_or('\\');
@@ -73,7 +73,7 @@ fn regex(pattern: &str, escape: char) -> String {
         match character {
             _ if character == escape => {
                 let Some(escaped) = characters.next() else { break };
-                // As in PostgreSQL, classes such as \d keep their meaning. Other escaped letters stand for themselves.
+                // As in PostgreSQL, classes such as \d keep their meaning. Other escaped letters are literal.
                 if "dwsDWS".contains(escaped) || (!escaped.is_alphanumeric() && escaped.is_ascii()) {
                     regex.push('\\');
                 }

@@ -1,4 +1,4 @@
-//! Check that a subquery used as a value has one row.
+//! Check that a scalar subquery has at most one row.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,17 +12,17 @@ use datafusion::logical_expr::{
 static SINGLE_ROW: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::new_from_impl(SingleRow { signature: Signature::any(2, Volatility::Volatile) }));
 
-/// Call that returns `value`, or fails if `rows`, the number of rows of the subquery, exceeds one.
+/// Returns a call that evaluates to `value`, and fails if `rows`, the row count of the subquery, exceeds one.
 pub fn single_row(value: Expr, rows: Expr) -> Expr {
     SINGLE_ROW.call(vec![value, rows])
 }
 
-/// Whether a function is the one that [`single_row`] calls.
+/// Whether a function is the check that [`single_row`] calls.
 pub fn is_single_row(function: &ScalarUDF) -> bool {
     function.inner().is::<SingleRow>()
 }
 
-/// Volatile, so that the check is neither moved nor dropped.
+/// The function of the check. It is volatile, so that the optimizer does not move or drop it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SingleRow {
     signature: Signature,

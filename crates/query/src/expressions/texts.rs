@@ -1,4 +1,4 @@
-//! Values as text, as casts to text write them.
+//! Writes values as text, like casts to text.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
@@ -10,7 +10,7 @@ use super::{arrays, bytes, dates, floats};
 /// Writes one value as text, for a message. Null is `null`.
 ///
 /// # Errors
-/// As [`write_texts`].
+/// If the value cannot be written as text.
 pub fn write_value(values: &ArrayRef, row: usize) -> Result<String, ArrowError> {
     let texts = write_texts(&values.slice(row, 1))?;
     let texts = texts.as_string_view();
@@ -20,7 +20,7 @@ pub fn write_value(values: &ArrayRef, row: usize) -> Result<String, ArrowError> 
 /// Writes values as text.
 ///
 /// # Errors
-/// If a value has no text, such as a date out of range.
+/// If a value cannot be written as text, such as a date out of range.
 pub fn write_texts(values: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let text = DataType::Utf8View;
     match values.data_type() {

@@ -1,5 +1,5 @@
-//! The two zeros of floating-point numbers are equal. The engine compares their bits when it compares adjacent rows
-//! of a window, and when it counts distinct numbers. These two get numbers without negative zeros:
+//! Replaces -0.0 by 0.0 where the engine compares floating-point numbers by their bits: for adjacent rows of a window,
+//! and for distinct counts. The two zeros are equal in SQL.
 //!
 //! ```text
 //!   rank() OVER (ORDER BY x)    rank() OVER (ORDER BY unsigned_zero(x))
@@ -15,7 +15,8 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// Call that returns a floating-point number, and 0.0 for -0.0. The call has the column name of its argument.
+/// Returns a call that replaces -0.0 by 0.0 and returns other numbers unchanged. The call has the column name of its
+/// argument.
 pub(super) fn unsigned_zero(number: Expr) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(UnsignedZero { signature }).call(vec![number])

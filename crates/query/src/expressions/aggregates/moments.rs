@@ -1,5 +1,5 @@
-//! DuckDB's aggregates of double precision numbers that a few sums suffice for: skewness, kurtosis, the standard error
-//! of the mean, products and geometric means.
+//! DuckDB's aggregates of double precision numbers that are computed from a few sums: skewness, kurtosis, the standard
+//! error of the mean, products and geometric means.
 //!
 //! The moments are sums of powers of the distance from the average. Two groups are merged with the formulas of Pébay,
 //! which do not lose digits when the average is large.
@@ -25,7 +25,7 @@ pub(super) fn aggregates() -> impl Iterator<Item = AggregateUDF> {
     })
 }
 
-/// The sums of some numbers: their count, then what an aggregate needs.
+/// State of an aggregate: the count of the numbers, then the sums or moments that the aggregate needs.
 type PowerSums = [f64; 5];
 
 /// An aggregate that is computed from sums.
@@ -33,13 +33,13 @@ type PowerSums = [f64; 5];
 struct Declaration {
     name: &'static str,
     aliases: &'static [&'static str],
-    /// PowerSums of no numbers.
+    /// State for no numbers.
     empty: PowerSums,
-    /// PowerSums of one number.
+    /// State for one number.
     of_one: fn(f64) -> PowerSums,
-    /// PowerSums of two groups of numbers together. Neither is empty.
+    /// Combines the states of two groups of numbers. Neither is empty.
     merge: fn(&PowerSums, &PowerSums) -> PowerSums,
-    /// The result for sums. `None` for null.
+    /// Computes the result from a state. Returns `None` for null.
     result: fn(&PowerSums) -> Option<f64>,
 }
 

@@ -7,8 +7,8 @@
 //!                                                     entropy(x)
 //! ```
 //!
-//! The fraction can be an array; the result is then an array. The engine's `percentile_cont` computes with six digits
-//! of the fraction, and takes only numbers.
+//! The fraction can be an array; the result is then an array. The engine's `percentile_cont` uses only six digits of
+//! the fraction, and accepts only numbers.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -47,14 +47,14 @@ pub(super) fn aggregates() -> impl Iterator<Item = AggregateUDF> {
     })
 }
 
-/// What is computed from the values in order.
+/// Result that is computed from the sorted values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OrderedResult {
-    /// The value at a fraction of the way from the first to the last, between two values if need be.
+    /// The value at a fraction of the way from the first to the last value, interpolated between two values.
     Continuous,
-    /// The first value at or behind a fraction of all values.
+    /// The first value whose cumulative share of the sorted values reaches the fraction.
     Discrete,
-    /// The most frequent value, the first of several.
+    /// The most frequent value; of several, the first in sort order.
     Mode,
     /// Shannon's entropy of the frequencies of the values, in bits.
     Entropy,
@@ -83,7 +83,7 @@ impl Hash for OrderedAggregate {
 }
 
 impl OrderedAggregate {
-    /// The type with which values are stored. `None` if values of this type are not accepted.
+    /// Type to which values are cast before they are collected. Returns `None` for a type that is not accepted.
     fn stored_type(&self, data_type: &DataType) -> Option<DataType> {
         match data_type {
             DataType::Interval(_) | DataType::Duration(_) => Some(DataType::Interval(IntervalUnit::MonthDayNano)),
@@ -192,7 +192,7 @@ impl AggregateUDFImpl for OrderedAggregate {
     }
 }
 
-/// Number of arrays that are joined when one more is added, so that many groups of few rows stay small.
+/// Maximum number of small arrays of a group. One more array concatenates them, because many small arrays waste memory.
 const ARRAYS_MAX: usize = 16;
 
 /// Collects values, and sorts them at the end.
@@ -232,7 +232,7 @@ impl OrderedValues {
         let options = SortOptions { descending: self.is_descending, nulls_first: false };
         let joined = self.joined()?;
         let sorted = match joined.data_type() {
-            // Months and days are not compared one after the other.
+            // Intervals sort by length. Arrow would compare months, then days, then the time.
             DataType::Interval(_) => sorted_intervals(&joined, options)?,
             _ => sort(&joined, Some(options))?,
         };
@@ -245,7 +245,7 @@ impl OrderedValues {
         Ok(take(&sorted, &firsts, None)?)
     }
 
-    /// The values at fractions of the way through sorted values. Null for a fraction that is null.
+    /// Values at the given fractions of the sorted values. Null for a null fraction, or if there are no values.
     fn at_fractions(&self, sorted: &ArrayRef, fractions: &Float64Array) -> Result<ArrayRef> {
         for fraction in fractions.iter().flatten() {
             if !(0.0..=1.0).contains(&fraction) {
@@ -266,7 +266,7 @@ impl OrderedValues {
     fn percentiles(&self, sorted: &ArrayRef) -> Result<ScalarValue> {
         match &self.fraction {
             Some(ScalarValue::List(list)) if list.is_null(0) => Ok(ScalarValue::try_from(&self.return_type)?),
-            // Without rows there is no array of nulls, but null.
+            // Without rows the result is null, not an array of nulls.
             Some(ScalarValue::List(_)) if sorted.is_empty() => Ok(ScalarValue::try_from(&self.return_type)?),
             Some(ScalarValue::List(list)) => {
                 let fractions = cast(&list.value(0), &DataType::Float64)?;
@@ -282,7 +282,7 @@ impl OrderedValues {
     }
 }
 
-/// Ranges of equal values.
+/// Index ranges of equal values.
 fn ranges(sorted: &ArrayRef) -> Result<Vec<std::ops::Range<usize>>> {
     if sorted.is_empty() {
         return Ok(Vec::new());
@@ -296,10 +296,11 @@ fn sorted_intervals(intervals: &ArrayRef, options: SortOptions) -> Result<ArrayR
     Ok(take(intervals, &indices, None)?)
 }
 
-/// Values at fractions of the way from the first to the last. Between two values, the distance from them counts.
+/// Values at the given fractions of the way from the first to the last value, linearly interpolated.
 fn interpolated(sorted: &ArrayRef, fractions: impl Iterator<Item = Option<f64>>) -> Result<ArrayRef> {
     let last = sorted.len().saturating_sub(1);
-    // The index of the value before the fraction, that of the value behind it, and the part of the way between both.
+    // Index of the value before the position, index of the value after it, and the fraction of the distance between
+    // them.
     let places = fractions.map(|fraction| {
         let place = fraction? * last as f64;
         Some((place.floor() as usize, place.ceil() as usize, place - place.floor()))

@@ -1,14 +1,14 @@
-//! `avg` of decimals with as many digits as a division has.
+//! `avg` of decimals, with as many digits as a quotient of decimals.
 //!
 //! The engine computes the sum and the count. Its own `avg` divides them with four digits more than the values have;
 //! here they are divided like any two decimals, see [`super::division`]:
 //!
 //! ```text
-//!   avg(decimal(p, s))    decimal(38, scale), where the scale leaves room for p - s integer digits
+//!   avg(decimal(p, s))    decimal(38, scale), where the scale allows for p - s integer digits
 //! ```
 //!
-//! Averages of other types are those of the engine: integers and floating-point numbers as double precision. They are
-//! checked, see [`super::finite`].
+//! The engine averages integers and floating-point numbers in double precision. An average that overflows is an error,
+//! see [`super::finite`].
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ struct Average {
 }
 
 impl Average {
-    /// The arguments with the type that the engine's function returns.
+    /// Accumulator arguments with the return type of the engine's `avg`.
     fn engine_args<'a>(&self, args: &AccumulatorArgs<'a>) -> Result<AccumulatorArgs<'a>> {
         let types: Vec<_> = args.expr_fields.iter().map(|field| field.data_type().clone()).collect();
         let return_field = Field::new(args.return_field.name(), self.engine.return_type(&types)?, true);

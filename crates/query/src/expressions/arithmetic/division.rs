@@ -1,9 +1,9 @@
 //! Division of decimals and of floating-point numbers. A floating-point quotient that overflows is an error.
 //!
-//! PostgreSQL chooses the digits of each quotient by its value, and shows at least 16 significant ones. Here the types
-//! of the operands fix them: a quotient has 38 digits, and its scale, the number of digits behind the decimal point, is
-//! 16 to 20. Within these limits, the scale leaves room for the greatest possible quotient. It exceeds 20 if the scale
-//! of an operand does:
+//! PostgreSQL chooses the digits of each quotient by its value, and shows at least 16 significant ones. Here, the types
+//! of the operands determine them: a quotient has 38 digits, and its scale, the number of digits behind the decimal
+//! point, is 16 to 20. Within these limits, the scale allows for the greatest possible quotient. It exceeds 20 if the
+//! scale of an operand does:
 //!
 //! ```text
 //!   decimal(p1, s1) / decimal(p2, s2)    integer digits   p1 - s1 + s2 at most
@@ -76,7 +76,7 @@ impl ExprPlanner for DecimalOperators {
     }
 }
 
-/// A call of the function that divides, if these types need it.
+/// Returns a call of `divide`. Returns `None` if the engine's operator can divide these types.
 pub(super) fn division(left: &Expr, right: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     let (left_type, right_type) = (left.get_type(schema)?, right.get_type(schema)?);
     let needs_function = is_divided(&left_type, &right_type) || are_floats(&left_type, &right_type);
@@ -88,7 +88,7 @@ pub(super) fn are_floats(left: &DataType, right: &DataType) -> bool {
     left == right && matches!(left, DataType::Float32 | DataType::Float64)
 }
 
-/// Whether a function divides.
+/// Whether a function is `divide`.
 pub(super) fn is_division(function: &dyn ScalarUDFImpl) -> bool {
     function.is::<Divide>()
 }
@@ -111,7 +111,7 @@ fn with_type(operand: Expr, data_type: DataType, other: &DataType) -> (Expr, Dat
     }
 }
 
-/// Replaces an integer literal by a decimal of as many digits, to leave room for digits of the quotient.
+/// Replaces an integer literal by a decimal with the same number of digits, which leaves more digits for the quotient.
 fn exact_literal(expression: Expr) -> Expr {
     match &expression {
         Expr::Literal(ScalarValue::Int64(Some(number)), metadata) => {
@@ -226,7 +226,7 @@ impl Quotient {
         Self { factor, wide_factor }
     }
 
-    /// The quotient, rounded half away from zero.
+    /// Multiplies the dividend by the factor and divides. Rounds half away from zero.
     ///
     /// # Errors
     /// If the divisor is zero, the quotient has more than 38 digits, or the multiplied dividend exceeds 256 bits.

@@ -2,7 +2,7 @@
 //! equal.
 //!
 //! The engine's functions initialize a group with the greatest or least finite number, so a group of infinities gets a
-//! wrong result. Whether NaN counts depends on the order of rows. Here, the engine's functions aggregate integer keys
+//! wrong result. Their result for NaN depends on the order of rows. Here, the engine's functions aggregate integer keys
 //! instead, which sort like the numbers:
 //!
 //! ```text
@@ -149,7 +149,7 @@ fn is_interval(data_type: &DataType) -> bool {
 #[derive(Debug)]
 struct IntervalExtremum {
     is_maximum: bool,
-    /// The shortest or longest interval so far, after its length in nanoseconds.
+    /// Length in nanoseconds of the shortest or longest interval so far, and the interval.
     best: Option<(i128, IntervalMonthDayNano)>,
 }
 
@@ -187,12 +187,12 @@ impl Accumulator for IntervalExtremum {
     }
 }
 
-/// Replaces the result type of the arguments.
+/// Returns the accumulator arguments with another result type.
 fn with_type(args: AccumulatorArgs<'_>, data_type: DataType) -> AccumulatorArgs<'_> {
     AccumulatorArgs { return_field: Arc::new(Field::new(args.return_field.name(), data_type, true)), ..args }
 }
 
-/// An accumulator of floating-point numbers that lets an accumulator of the engine aggregate their keys.
+/// Accumulator of floating-point numbers. An accumulator of the engine aggregates their integer keys.
 #[derive(Debug)]
 struct ByKey<Engine> {
     engine: Engine,

@@ -1,7 +1,7 @@
-//! Sums, averages and deviations of floating-point numbers that are too large. The engine returns infinity. Here they
-//! are an error, unless a number itself is infinite or NaN.
+//! Overflow checks for sums, averages and deviations of floating-point numbers. The engine returns infinity if a result
+//! overflows. Here that is an error, unless one of the numbers is infinite or NaN.
 //!
-//! A partial result that is too large is an error too, because it would count as an infinite number where it is merged.
+//! A partial result that overflows is an error too, because a merge would mistake it for an infinite number.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use datafusion::arrow::datatypes::{DataType, Float64Type};
@@ -10,10 +10,10 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 
 use super::kernels::float_error;
 
-/// Rows of an array of floating-point numbers that are infinite or NaN. No rows for other types.
+/// Indexes of the rows of a double precision array that are infinite or NaN. Empty for other types.
 fn infinite_rows(numbers: &ArrayRef) -> impl Iterator<Item = usize> + '_ {
     let numbers = numbers.as_primitive_opt::<Float64Type>();
-    // The loop has no branch, and most batches end here.
+    // A loop without branches. Most batches have no such number, and end here.
     let has_infinite = |any, number: &f64| any | !number.is_finite();
     let any = numbers.filter(|numbers| numbers.values().iter().fold(false, has_infinite));
     any.into_iter()
@@ -32,7 +32,7 @@ fn check(is_finite: bool) -> Result<()> {
     float_error(!is_finite, false).map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Accumulator of one result.
+/// Accumulator that checks one result.
 #[derive(Debug)]
 pub(super) struct FiniteAccumulator {
     engine: Box<dyn Accumulator>,
@@ -46,8 +46,8 @@ impl FiniteAccumulator {
         Self { engine, is_distinct, has_infinite: false }
     }
 
-    /// Finds out whether numbers that the engine has taken are infinite. Looks at the numbers only if the partial
-    /// result is infinite.
+    /// Records whether the added numbers include an infinite one or NaN. Reads them only if the partial result is
+    /// infinite, or if the aggregate is distinct.
     fn observe(&mut self, arrays: &[ArrayRef]) -> Result<()> {
         if self.has_infinite || (!self.is_distinct && self.engine.state()?.iter().all(is_finite)) {
             return Ok(());
@@ -98,11 +98,11 @@ impl Accumulator for FiniteAccumulator {
     }
 }
 
-/// Accumulator of one result for each group.
+/// Accumulator that checks the result of each group.
 pub(super) struct FiniteGroups {
     engine: Box<dyn GroupsAccumulator>,
     groups: usize,
-    /// Which groups have an infinite number, in order of the groups. May be shorter than there are groups.
+    /// Whether each group has an infinite number or NaN, by group index. Groups beyond the end have none.
     have_infinite: Vec<bool>,
 }
 
@@ -121,7 +121,7 @@ impl FiniteGroups {
         }
     }
 
-    /// Checks results or partial results of groups that leave the accumulator.
+    /// Checks the results, final or partial, of the emitted groups.
     fn check(&mut self, results: &[ArrayRef], emit_to: EmitTo) -> Result<()> {
         let emitted = match emit_to {
             EmitTo::All => self.groups,

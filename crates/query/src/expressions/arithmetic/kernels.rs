@@ -23,10 +23,10 @@ use taut_types::LogicalType;
 use super::Operation;
 use super::division::{PRECISION, Quotient};
 
-/// Greatest number of 38 digits, the most that a decimal has.
+/// Greatest integer of 38 digits, the maximum precision of a decimal.
 pub(super) const DECIMAL_MAX: i128 = 10_i128.pow(38) - 1;
 
-/// Computes an operation of two operands for each of `rows` rows.
+/// Applies an operation to two operands in each of `rows` rows. Returns a scalar if both operands are scalars.
 ///
 /// # Errors
 /// If a result is out of the range of its type.
@@ -45,10 +45,10 @@ pub(super) fn combine(
     })
 }
 
-/// Computes the negation.
+/// Negates numbers.
 ///
 /// # Errors
-/// If a value is the least number of its type, whose negation the type does not have.
+/// If a value is the least number of an integer type, whose negation the type cannot hold.
 pub(super) fn negate(operand: &ColumnarValue) -> Result<ColumnarValue> {
     let negated =
         |array: &ArrayRef| numeric::neg(array.as_ref()).map_err(|error| out_of_range(error, array.data_type()));
@@ -87,7 +87,7 @@ impl OperandValues {
         self.is_scalar && self.array.is_null(0)
     }
 
-    /// Rows in which the operand is not null. `None` if no row is null, or all have the same value.
+    /// Validity of the rows. Returns `None` if no row is null, or if the operand is a scalar.
     fn nulls(&self) -> Option<&NullBuffer> {
         self.array.nulls().filter(|_| !self.is_scalar)
     }
@@ -142,7 +142,8 @@ fn rounded_product(left: &OperandValues, right: &OperandValues, scales: (i8, i8)
     Ok(Arc::new(products.with_precision_and_scale(PRECISION, scales.0.max(scales.1))?))
 }
 
-/// Computes an operation with Arrow's kernels, which test each row. Decimals can have 38 digits at most.
+/// Applies an operation with Arrow's kernels, which test each row for overflow. A decimal of more than 38 digits is an
+/// error.
 fn with_arrow(operation: Operation, left: &OperandValues, right: &OperandValues) -> Result<ArrayRef> {
     let (left_datum, right_datum) = (left.datum(), right.datum());
     let result = match operation {
@@ -168,15 +169,15 @@ fn check_digits(decimals: &Decimal128Array) -> Result<()> {
     Ok(())
 }
 
-/// A type of numbers with operations that report results out of its range.
+/// A numeric type whose operations report results that are out of range.
 trait CheckedNumber: ArrowPrimitiveType<Native: Default> {
-    /// Returns the result, which is arbitrary if it is out of range, and a report.
+    /// Returns the result and a report on it. The result is arbitrary if it is out of range.
     fn compute(operation: Operation, left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
     /// Combines the reports of two results.
     fn or(left: Self::Native, right: Self::Native) -> Self::Native;
-    /// Whether one of the results with these reports may be out of range.
+    /// Whether a result may be out of range, given the combined reports.
     fn is_suspect(reports: Self::Native) -> bool;
-    /// As [`CheckedNumber::compute`], with a report only for results that are out of range. Takes longer.
+    /// Like [`CheckedNumber::compute`], but slower and exact: the report is suspect only if the result is out of range.
     #[inline(always)]
     fn verify(operation: Operation, left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native) {
         Self::compute(operation, left, right)
@@ -236,12 +237,12 @@ checked_integer!(Int32Type, i32, |left, right| {
 });
 checked_integer!(Int64Type, i64, i64::overflowing_mul);
 
-/// A type of floating-point numbers. A report is zero unless the result is infinite, not a number or, of products and
-/// quotients, zero.
+/// A type of floating-point numbers. A report is zero unless the result is infinite or NaN. For products and quotients,
+/// a result of zero is reported too.
 trait CheckedFloat: CheckedNumber {
     /// Whether a result is too large, and whether it is too close to zero.
     fn ranges(operation: Operation, left: Self::Native, right: Self::Native, result: Self::Native) -> (bool, bool);
-    /// Returns the quotient, which is arbitrary if it is out of range or the divisor is zero, and a report.
+    /// Returns the quotient and a report on it. The quotient is arbitrary if it is out of range or the divisor is zero.
     fn divide(left: Self::Native, right: Self::Native) -> (Self::Native, Self::Native);
     /// Error for a quotient that is out of range or whose divisor is zero.
     fn quotient_error(left: Self::Native, right: Self::Native) -> Option<ArrowError>;
@@ -253,7 +254,7 @@ macro_rules! checked_float {
             #[inline(always)]
             fn compute(operation: Operation, left: $native, right: $native) -> ($native, $native) {
                 match operation {
-                    // Zero times infinity is not a number.
+                    // Zero times infinity is NaN.
                     Operation::Add => (left + right, (left + right) * 0.0),
                     Operation::Subtract => (left - right, (left - right) * 0.0),
                     Operation::Multiply => {
@@ -317,7 +318,8 @@ macro_rules! checked_float {
 checked_float!(Float32Type, f32);
 checked_float!(Float64Type, f64);
 
-/// Error for a floating-point result that is too large or too close to zero, in PostgreSQL's words.
+/// Error for a floating-point result that is too large or too close to zero, with PostgreSQL's message. Returns `None`
+/// if it is neither.
 pub(in super::super) fn float_error(is_too_large: bool, is_too_small: bool) -> Option<ArrowError> {
     let what = match (is_too_large, is_too_small) {
         (true, _) => "overflow",
@@ -413,7 +415,7 @@ fn zip<T: CheckedNumber>(
     (values.into(), T::is_suspect(reports))
 }
 
-/// Error for the first row that is not null and has one.
+/// Error of the first row that has one. Skips null rows.
 fn first_error<T: CheckedNumber>(
     left: &OperandValues,
     right: &OperandValues,
@@ -438,7 +440,7 @@ fn out_of_range(error: ArrowError, data_type: &DataType) -> ArrowError {
     }
 }
 
-/// Error for a result that a type cannot hold, in PostgreSQL's words.
+/// Error for a result that a type cannot hold, with PostgreSQL's message.
 pub fn overflow(data_type: &DataType) -> ArrowError {
     ArrowError::ArithmeticOverflow(match data_type {
         DataType::Decimal128(..) | DataType::Decimal256(..) => "value overflows numeric format".to_owned(),
@@ -504,7 +506,8 @@ mod tests {
                             [(arrays().0, arrays().1), (arrays().0, scalars().1), (scalars().0, arrays().1), scalars()];
                         for (form, (left_value, right_value)) in forms.into_iter().enumerate() {
                             let found = computed(operation, left_value, right_value, 2);
-                            // Arrays have 0 in the first row. In form 1, its `0 - right` overflows if `right` is `min`.
+                            // Arrays have 0 in the first row. In variant 1, this `0 - right` overflows if `right` is
+                            // `min`.
                             match (found, expected) {
                                 (Ok(found), Some(expected)) => assert_eq!(
                                     found.as_any().downcast_ref::<$array>().unwrap().value(1),

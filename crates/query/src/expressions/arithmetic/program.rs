@@ -2,7 +2,7 @@
 //!
 //! The engine infers the type of a function from the functions inside it, and builds its name from theirs, at every
 //! level. So the time to plan nested functions grows with the square of the depth. This function holds the operations
-//! in postfix order, and has the other expressions as arguments:
+//! in postfix order, and takes the operands as arguments:
 //!
 //! ```text
 //!   nested functions             one function              its operations
@@ -21,12 +21,12 @@ use datafusion::logical_expr::{
 
 use super::{BinaryFunction, Negate, Operation, kernels};
 
-/// An instruction of the computation, on a stack of values.
+/// Instruction of a stack machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Instruction {
     /// Pushes the next argument.
     Argument,
-    /// Replaces the two values on top by their combination.
+    /// Replaces the two values on top of the stack by the result of the operation.
     Combine(Operation),
     /// Replaces the value on top by its negation.
     Negate,
@@ -36,13 +36,13 @@ enum Instruction {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Program {
     instructions: Vec<Instruction>,
-    /// A hash of the instructions and arguments: equal calls have equal names, others different ones.
+    /// A name with a hash of the instructions and arguments, so that equal calls have equal names.
     schema_name: String,
     signature: Signature,
 }
 
 impl Program {
-    /// The same computation as one call.
+    /// Returns nested checked functions as one call.
     pub fn of(nested: Expr) -> Expr {
         let (mut instructions, mut arguments) = (Vec::new(), Vec::new());
         flatten(nested, &mut instructions, &mut arguments);

@@ -49,7 +49,7 @@ pub fn functions() -> [ScalarUDF; 4] {
 /// Direction in which numbers are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Direction {
-    /// To the nearest result. Halfway between two, decimals round away from zero, double precision to the even one.
+    /// To the nearest result. A tie rounds away from zero for decimals, and to the even result for double precision.
     Nearest,
     TowardsZero,
     Up,
@@ -61,7 +61,7 @@ pub(super) struct Rounding {
     direction: Direction,
     /// The function for types other than decimals.
     engine: Arc<ScalarUDF>,
-    /// Type of the result. `None` until it is fixed: it then depends on the operands.
+    /// Type of the result. `None` if it is not fixed yet and depends on the operands.
     result: Option<DataType>,
     aliases: Vec<String>,
     signature: Signature,
@@ -93,7 +93,8 @@ impl Rounding {
         let integer_digits = i64::from(precision) - i64::from(scale);
         let carry = i64::from(self.direction != Direction::TowardsZero);
         let digits = digits.unwrap_or_else(|| scale.into()).max(0);
-        // Digits beyond the operand's scale are zeros. The result has fewer of them if integer digits need the room.
+        // Digits beyond the operand's scale are zeros. The result has fewer of them if the precision is needed for
+        // integer digits.
         let scale = digits.min((i64::from(PRECISION) - integer_digits - carry).max(scale.into()));
         DataType::Decimal128((integer_digits + carry + scale).clamp(1, PRECISION.into()) as u8, scale as i8)
     }
@@ -223,7 +224,7 @@ impl ScalarUDFImpl for Rounding {
         }
     }
 
-    /// Numbers rounded to the same digit are ordered like the numbers.
+    /// Rounding to a constant number of digits preserves the order.
     fn output_ordering(&self, operands: &[ExprProperties]) -> Result<SortProperties> {
         Ok(match operands {
             [number] => number.sort_properties,
@@ -233,7 +234,7 @@ impl ScalarUDFImpl for Rounding {
     }
 }
 
-/// Nearest whole numbers. Halfway between two, the even one, as PostgreSQL rounds double precision.
+/// Rounds to the nearest integer, ties to even, as PostgreSQL rounds double precision.
 fn nearest_even(numbers: &ColumnarValue) -> Result<ColumnarValue> {
     Ok(match numbers {
         ColumnarValue::Array(numbers) => ColumnarValue::Array(Arc::new(
@@ -246,8 +247,8 @@ fn nearest_even(numbers: &ColumnarValue) -> Result<ColumnarValue> {
     })
 }
 
-/// Replaces results that the engine has made infinite or NaN, because the power of ten is out of range: by the number
-/// itself for digits behind the decimal point, otherwise by 0.
+/// Replaces results that are infinite or NaN because the engine's power of ten is out of range. The replacement is the
+/// number itself if it is rounded behind the decimal point, otherwise 0.
 fn finite(rounded: ColumnarValue, operands: &[ColumnarValue], rows: usize) -> Result<ColumnarValue> {
     let is_scalar = matches!(rounded, ColumnarValue::Scalar(_));
     let results = rounded.to_array(if is_scalar { 1 } else { rows })?;
@@ -280,7 +281,7 @@ fn integer_digits(data_type: &DataType) -> u8 {
     }
 }
 
-/// The value of an integer. `None` for null.
+/// Returns the value of an integer scalar. Returns `None` for null.
 fn integer(literal: &ScalarValue) -> Option<i64> {
     match literal.cast_to(&DataType::Int64) {
         Ok(ScalarValue::Int64(number)) => number,
@@ -300,16 +301,16 @@ fn rounded(numbers: &Decimal128Array, rounder: Rounder) -> Result<Decimal128Arra
 #[derive(Clone, Copy, Debug)]
 struct Rounder {
     direction: Direction,
-    /// One unit of the last digit that is kept, in units of the number: a power of ten. `None` if it exceeds every
+    /// One unit of the last remaining digit, in units of the number: a power of ten. `None` if it exceeds every
     /// decimal.
     divisor: Option<i128>,
-    /// One unit of the last digit that is kept, in units of the result: a power of ten. `None` if it exceeds 128 bits.
+    /// One unit of the last remaining digit, in units of the result: a power of ten. `None` if it exceeds 128 bits.
     factor: Option<i128>,
 }
 
 impl Rounder {
-    /// `scale` is that of the numbers, `digits` the position of the last digit that is kept, and `result_scale` the
-    /// scale of the results.
+    /// `scale` is the scale of the numbers, and `result_scale` that of the results. `digits` is the number of digits
+    /// that remain behind the decimal point; it is negative to round before the point.
     fn new(direction: Direction, scale: i8, digits: i64, result_scale: i8) -> Result<Self, ArrowError> {
         let power = |exponent: i64| u32::try_from(exponent).ok().and_then(|exponent| 10_i128.checked_pow(exponent));
         // Rounding to more digits than the number has keeps all of its digits.
@@ -336,7 +337,7 @@ impl Rounder {
     }
 
     fn quotient(self, number: i128, divisor: i128) -> i128 {
-        // A division of 64 bits is several times as fast.
+        // A 64-bit division is several times faster than one of 128 bits.
         let (quotient, remainder) = match (i64::try_from(number), i64::try_from(divisor)) {
             (Ok(number), Ok(divisor)) => (i128::from(number / divisor), i128::from(number % divisor)),
             _ => (number / divisor, number % divisor),
@@ -362,7 +363,8 @@ mod tests {
     #[test]
     fn decimals_are_rounded_to_a_digit() {
         use Direction::{Down, Nearest, TowardsZero, Up};
-        // Direction, number in thousandths, digits that are kept, scale of the result, result in units of that scale.
+        // Direction, number in thousandths, remaining fraction digits, scale of the result, result in units of that
+        // scale.
         let cases = [
             (Nearest, 12_345, 2, 2, 1_235),
             (Nearest, -12_345, 2, 2, -1_235),

@@ -1,8 +1,8 @@
 //! Aggregates of floating-point numbers over frames whose start moves, such as `sum(x) OVER (ROWS 3 PRECEDING)`.
 //!
 //! The engine subtracts the rows that leave a frame. That is wrong once a frame has held NaN or infinity, which no
-//! subtraction removes, or a number so large that the others were rounded away. Here nothing is subtracted. The rows of
-//! a frame form a queue of two stacks, so each row is aggregated at most twice:
+//! subtraction removes, or a number so large that other numbers were rounded away. This implementation never subtracts.
+//! The rows of a frame form a queue of two stacks, so each row is aggregated at most twice:
 //!
 //! ```text
 //!   frame:      r1      r2     r3  |  r4  r5
@@ -10,7 +10,7 @@
 //!   entering:                         r4-r5, one partial result
 //! ```
 //!
-//! Truth values and bits are aggregated in the same way: the engine has no way to remove them.
+//! Booleans and bits are aggregated in the same way, because the engine cannot remove them from a frame.
 //!
 //! When `leaving` has become empty, the rows of `entering` move there, aggregated from the last to the first.
 
@@ -30,7 +30,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
 use super::finite::{FiniteAccumulator, FiniteGroups};
 
-/// Functions of the engine that subtract the rows leaving a frame, or cannot remove them, as functions that do not.
+/// The engine's functions that subtract the rows leaving a frame, or cannot remove rows, wrapped by [`sliding`].
 pub fn sliding_functions() -> impl Iterator<Item = AggregateUDF> {
     [
         bit_and_or_xor::bit_and_udaf(),
@@ -58,7 +58,8 @@ pub fn sliding_functions() -> impl Iterator<Item = AggregateUDF> {
     .map(|function| sliding(function.as_ref().clone()))
 }
 
-/// `function`, without subtraction in sliding frames of floating-point numbers, bits and truth values.
+/// Wraps an aggregate function. In sliding frames of floating-point numbers, bits and booleans, it does not subtract
+/// rows.
 pub fn sliding(function: AggregateUDF) -> AggregateUDF {
     AggregateUDF::new_from_impl(Sliding { function })
 }
@@ -74,7 +75,7 @@ struct Sliding {
 }
 
 impl Sliding {
-    /// Whether an infinite result is an error unless a number is infinite. Sums and averages check that themselves.
+    /// Whether results must be checked for overflow here. Sums and averages check their results themselves.
     fn is_deviation(&self) -> bool {
         matches!(self.name(), "stddev" | "stddev_pop" | "var" | "var_pop")
     }
@@ -125,7 +126,7 @@ impl AggregateUDFImpl for Sliding {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         let is_floating = args.expr_fields.iter().any(|field| field.data_type().is_floating());
-        // The engine gives `bit_xor` of a frame without rows as 0.
+        // The engine's sliding `bit_xor` returns 0 for a frame without rows, instead of null.
         let is_logical = self.name().starts_with("bit_") || self.name().starts_with("bool_");
         if args.is_distinct || !(is_floating || is_logical) {
             return self.function.create_sliding_accumulator(args);
@@ -146,7 +147,7 @@ impl AggregateUDFImpl for Sliding {
     }
 }
 
-/// Makes accumulators of a function for the same arguments.
+/// Creates accumulators of one function with the same arguments.
 #[derive(Debug)]
 struct Factory {
     function: AggregateUDF,
@@ -187,7 +188,8 @@ fn state_of(accumulator: &mut dyn Accumulator) -> Result<State> {
 #[derive(Debug)]
 struct SlidingAccumulator {
     factory: Factory,
-    /// For each row, the partial result of this row and of those that leave after it. The last entry leaves next.
+    /// For each row, the partial result of this row and all rows of `leaving` that leave after it. The last entry
+    /// leaves next.
     leaving: Vec<State>,
     /// Arguments of the rows that are not in `leaving` yet, in batches.
     entering: VecDeque<Vec<ArrayRef>>,
@@ -212,7 +214,7 @@ impl SlidingAccumulator {
         Ok(Self { factory, leaving: Vec::new(), entering: VecDeque::new(), entering_result })
     }
 
-    /// Drops the first `rows` of `entering` and moves the others to `leaving`, which must be empty.
+    /// Drops the first `rows` rows of `entering` and moves the remaining rows to `leaving`, which must be empty.
     fn move_entering(&mut self, mut rows: usize) -> Result<()> {
         let mut suffix = self.factory.accumulator()?;
         while let Some(batch) = self.entering.front() {

@@ -8,7 +8,8 @@
 //!   sum(decimal(p, s))    decimal(p + 10, s)    partial sums decimal(38, s)
 //! ```
 //!
-//! Sums of other types are those of the engine; those of floating-point numbers are checked, see [`super::finite`].
+//! The engine computes sums of other types. A sum of floating-point numbers that overflows is an error, see
+//! [`super::finite`].
 
 use std::mem::size_of_val;
 use std::sync::Arc;
@@ -114,7 +115,7 @@ enum SumType {
 }
 
 impl SumType {
-    /// `None` for types that the engine sums.
+    /// Returns `None` for types that the engine sums.
     fn of(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Int64 => Some(Self::Int64),
@@ -140,7 +141,7 @@ impl SumType {
         }
     }
 
-    /// Calls `add` with the values of an array, which are partial sums, or numbers of the type of the result.
+    /// Passes the values of an array to `add`. They are partial sums, or numbers of the result's type.
     fn read(self, values: &ArrayRef, add: &mut impl AddValues) -> Result<()> {
         match values.data_type() {
             DataType::Int64 => add.add::<Int64Type>(values.as_primitive()),
@@ -201,7 +202,7 @@ trait AddValues {
 struct ExactSum {
     sum_type: SumType,
     sum: i128,
-    /// Number of values that are not null, or of partial sums.
+    /// Number of values and partial sums that are not null.
     count: u64,
     has_overflowed: bool,
 }
@@ -330,12 +331,12 @@ impl Accumulator for DistinctSum {
 struct ExactSums {
     sum_type: SumType,
     sums: Vec<i128>,
-    /// Which groups have a value that is not null. `None` if all have.
+    /// Whether each group has a value that is not null. `None` if all groups have one.
     has_values: Option<Vec<bool>>,
     has_overflowed: bool,
 }
 
-/// Rows of a batch that are added to sums.
+/// Adds the rows of a batch to the sums of their groups.
 struct GroupedRows<'a> {
     sums: &'a mut ExactSums,
     groups: &'a [usize],
@@ -391,7 +392,7 @@ impl ExactSums {
         sum_type.read(values, &mut GroupedRows { sums: self, groups: group_indices, filter })
     }
 
-    /// Removes sums, and returns them.
+    /// Removes the sums of the emitted groups. Returns them, with null for groups without values.
     fn take(&mut self, emit_to: EmitTo) -> Result<(Vec<i128>, Option<NullBuffer>)> {
         if self.has_overflowed {
             return Err(overflow(&self.sum_type.result()).into());

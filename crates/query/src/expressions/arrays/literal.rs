@@ -1,18 +1,18 @@
-//! Parser of array literals. Its states and errors are those of PostgreSQL.
+//! Parser of array literals, with PostgreSQL's states and error details.
 
 use datafusion::arrow::error::ArrowError;
 
 /// Maximum number of dimensions, as in PostgreSQL.
 const DIMENSIONS_MAX: usize = 6;
 
-/// An array literal: how many elements each dimension has, and the elements as text.
+/// An array literal: the number of elements in each dimension, and the elements as text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Literal {
     sizes: Vec<usize>,
     pub elements: Vec<Option<String>>,
 }
 
-/// What the parser has read last.
+/// State of the parser: the last part that it has read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reached {
     NoLevel,
@@ -25,7 +25,7 @@ enum Reached {
     LevelDelimited,
 }
 
-/// Why a text is no array literal: PostgreSQL's detail.
+/// Reason why a text is not an array literal of the type.
 enum Fault {
     Malformed(&'static str),
     /// The literal has dimensions that the type does not have.
@@ -34,10 +34,10 @@ enum Fault {
 }
 
 impl Literal {
-    /// Reads a literal of an array type with a number of dimensions.
+    /// Parses a literal of an array type with the given number of dimensions.
     ///
     /// # Errors
-    /// If the text is malformed, or has other dimensions.
+    /// If the text is malformed, has bounds, or has another number of dimensions.
     pub fn parse(text: &str, dimensions: usize) -> Result<Self, ArrowError> {
         Parser::new(text, dimensions).parse().map_err(|fault| match fault {
             Fault::Malformed(detail) => {
@@ -53,7 +53,7 @@ impl Literal {
         })
     }
 
-    /// Number of elements of each array of a level.
+    /// Number of elements of each array at a nesting level. Level 0 is the outermost.
     pub fn lengths(&self, level: usize) -> Vec<usize> {
         let arrays = self.sizes[..level].iter().product();
         vec![self.sizes[level]; arrays]
@@ -67,7 +67,7 @@ struct Parser<'a> {
     state: Reached,
     /// Number of elements so far in each open level.
     open: Vec<usize>,
-    /// Number of elements of the arrays of each level, once one has ended.
+    /// Number of elements of each array at a level. `None` until the first array of the level has ended.
     sizes: Vec<Option<usize>>,
     elements: Vec<Option<String>>,
     element: Element,
@@ -77,7 +77,7 @@ struct Parser<'a> {
 #[derive(Default)]
 struct Element {
     text: String,
-    /// Length without spaces at the end that are not part of an unquoted element.
+    /// Length in bytes without trailing unquoted spaces.
     length: usize,
     is_literal: bool,
 }
@@ -223,7 +223,7 @@ impl Element {
         self.length = self.text.len();
     }
 
-    /// Adds a character that has no special meaning, because it is quoted or follows a backslash.
+    /// Appends a character that is literal, because it is quoted or follows a backslash.
     fn push_literally(&mut self, character: char) {
         self.push(character);
         self.is_literal = true;

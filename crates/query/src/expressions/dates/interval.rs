@@ -1,4 +1,4 @@
-//! Reads and writes intervals in PostgreSQL's forms.
+//! Parses and writes intervals in PostgreSQL's formats.
 //!
 //! ```text
 //!   read      1 year 2 months 3 days 04:05:06   1 day -2 hours   42   1-2   P1Y2M3DT4H5M6S   1.5 days ago
@@ -9,10 +9,10 @@ use datafusion::arrow::datatypes::IntervalMonthDayNano;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Maximum length of a text. No interval needs more.
+/// Maximum length of an interval as text, in bytes.
 const TEXT_MAX: usize = 1_000;
 
-/// Months, days and nanoseconds of the parts read so far. Fractions of a unit go to the smaller ones.
+/// Months, days and nanoseconds of the parts read so far. The fraction of a unit is added to the smaller units.
 #[derive(Default)]
 struct Parts {
     months: f64,
@@ -21,7 +21,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds a number of units.
+    /// Adds a number of units. Returns `None` if the unit is unknown.
     fn add(&mut self, number: f64, unit: &str) -> Option<()> {
         let unit = unit.to_ascii_lowercase();
         match unit.as_str() {
@@ -50,7 +50,7 @@ impl Parts {
         self.nanoseconds += days.fract() * DAY as f64;
     }
 
-    /// The interval multiplied by `sign`, 1 or -1. `None` if its months, days or time are out of range.
+    /// Returns the interval multiplied by `sign`, 1 or -1. Returns `None` if its months, days or time are out of range.
     fn interval(&self, sign: f64) -> Option<IntervalMonthDayNano> {
         let within = |number: f64, limit: f64| (number.abs() <= limit).then_some(number * sign);
         let months = within(self.months, i32::MAX.into())? as i32;
@@ -61,7 +61,7 @@ impl Parts {
     }
 }
 
-/// Reads an interval.
+/// Parses an interval. Returns `None` if the text is not an interval.
 pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     let text = text.trim();
     if text.len() > TEXT_MAX {
@@ -104,7 +104,7 @@ pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     if is_empty { None } else { parts.interval(sign) }
 }
 
-/// An interval whose months, days and nanoseconds are multiplied or divided. Fractions of months and days go to the
+/// Applies `scaled` to the months, days and nanoseconds of an interval. Fractions of months and days are added to the
 /// smaller units.
 pub(super) fn scale(interval: IntervalMonthDayNano, scaled: impl Fn(f64) -> f64) -> Option<IntervalMonthDayNano> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
@@ -115,7 +115,7 @@ pub(super) fn scale(interval: IntervalMonthDayNano, scaled: impl Fn(f64) -> f64)
     parts.interval(1.0)
 }
 
-/// The interval at a part of the way from one interval to another.
+/// Interpolates linearly between two intervals.
 pub fn interpolated_interval(
     low: IntervalMonthDayNano,
     high: IntervalMonthDayNano,
@@ -134,7 +134,7 @@ pub fn interpolated_interval(
     ))
 }
 
-/// Splits a text at spaces, and numbers from the units that follow them.
+/// Splits a text at spaces, and between a number and the unit that follows it.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in text.split_whitespace() {
@@ -153,7 +153,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// `4:05:06`, `4:05` or `-4:05:06.7`, in nanoseconds.
+/// Parses `4:05:06`, `4:05` or `-4:05:06.7` to nanoseconds.
 fn clock(word: &str) -> Option<f64> {
     let (sign, digits) = match word.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -169,7 +169,7 @@ fn clock(word: &str) -> Option<f64> {
     is_valid.then_some(sign * ((hours * 60.0 + minutes) * 60.0 + seconds) * SECOND as f64)
 }
 
-/// `1-2`, a year and two months, in months.
+/// Parses `1-2`, a year and two months, to months.
 fn year_and_month(word: &str) -> Option<f64> {
     let (sign, digits) = match word.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -180,7 +180,7 @@ fn year_and_month(word: &str) -> Option<f64> {
     (months < 12).then(|| sign * (f64::from(years) * 12.0 + f64::from(months)))
 }
 
-/// The form of ISO 8601 behind its `P`.
+/// Parses an ISO 8601 duration after its `P`.
 fn iso(text: &str) -> Option<IntervalMonthDayNano> {
     let mut parts = Parts::default();
     let (mut rest, mut is_time, mut is_empty) = (text, false, true);
@@ -214,7 +214,7 @@ pub(super) fn write(interval: IntervalMonthDayNano) -> String {
     let mut is_negative = false;
     let mut push = |number: i32, unit: &str| {
         if number != 0 {
-            // A positive part behind a negative one has a sign.
+            // A positive part after a negative one has a plus sign.
             let plus = if is_negative && number > 0 { "+" } else { "" };
             is_negative = number < 0;
             parts.push(format!("{plus}{number} {unit}{}", if number == 1 { "" } else { "s" }));

@@ -59,7 +59,7 @@ impl ExprPlanner for DateOperators {
             (BinaryOperator::Plus, DataType::Interval(_), DataType::Date32) if !has_whole_days(&left) => {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, LogicalType::Timestamp.arrow()) })
             }
-            // The difference of timestamps is an interval, that of dates a number of days.
+            // In PostgreSQL, a date plus an interval is a timestamp, and a difference of timestamps is an interval.
             (BinaryOperator::Minus, DataType::Date32, DataType::Date32) if is_shifted(&left) || is_shifted(&right) => {
                 let timestamp = LogicalType::Timestamp.arrow();
                 let (left, right) = (cast(left, timestamp.clone()), cast(right, timestamp));
@@ -91,8 +91,9 @@ impl ExprPlanner for DateOperators {
     }
 }
 
-/// The difference of two dates as an interval, where it is compared with an interval. In PostgreSQL a date plus whole
-/// days is a timestamp, whose differences are intervals. Returns other expressions unchanged.
+/// Converts a difference of two dates to an interval, so that it can be compared with an interval. In PostgreSQL, a
+/// date plus whole days is a timestamp, and a difference of timestamps is an interval. Returns other expressions
+/// unchanged.
 fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
     match difference {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right })
@@ -129,7 +130,7 @@ fn is_text_literal(expression: &Expr) -> bool {
     matches!(expression, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
 }
 
-/// The product or the quotient of an interval and a number.
+/// Function that multiplies an interval by a number or divides it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Scale {
     is_division: bool,

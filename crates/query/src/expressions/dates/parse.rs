@@ -1,4 +1,5 @@
-//! Reads dates and times in PostgreSQL's forms, with the order month, day, year where the text leaves it open.
+//! Parses dates and times in PostgreSQL's formats. An ambiguous date such as `1/5/2024` is in the order month, day,
+//! year.
 //!
 //! ```text
 //!   dates    2024-01-05   2024/1/5   20240105   1/5/2024   Jan 5, 2024   5-Jan-2024
@@ -26,16 +27,16 @@ const MONTHS: [&str; 12] = [
     "december",
 ];
 
-/// A date with a time of day, as a text states it.
+/// A parsed date with a time of day and an optional zone.
 pub(super) struct Instant {
     date: NaiveDate,
-    /// Time of day in microseconds. A whole day stands for 24:00.
+    /// Time of day in microseconds. A whole day is 24:00.
     micros: i64,
     zone: Option<Tz>,
 }
 
 impl Instant {
-    /// Days since 1970.
+    /// Days since 1970-01-01.
     pub fn days(&self) -> i32 {
         self.date.to_epoch_days()
     }
@@ -50,7 +51,7 @@ impl Instant {
     }
 }
 
-/// Offset of a zone at a local time. A time that a change of the clock skips has the offset before the change.
+/// Offset of a zone at a local time. A local time that a change of clocks skips has the offset before the change.
 pub(super) fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
     let offset = match zone.offset_from_local_datetime(&local) {
         chrono::LocalResult::Single(offset) => offset,
@@ -91,8 +92,8 @@ pub(super) fn instant(text: &str) -> Option<Instant> {
     Some(Instant { date, micros, zone })
 }
 
-/// Reads the form in which files have most dates and timestamps, `2024-01-05` or `2024-01-05 10:00:00.5`, without
-/// allocating. `None` for other forms, also for dates that do not exist.
+/// Parses the most common format, `2024-01-05` or `2024-01-05 10:00:00.5`, without allocating. Returns `None` for other
+/// formats and for dates that do not exist.
 fn iso_instant(text: &[u8]) -> Option<Instant> {
     let (date, time) = text.split_at_checked(10)?;
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = date else { return None };
@@ -113,7 +114,7 @@ fn iso_instant(text: &[u8]) -> Option<Instant> {
     Some(Instant { date, micros, zone: None })
 }
 
-/// Microseconds of nothing, or of a point and up to six digits.
+/// Parses an empty text, or a decimal point and up to six digits, to microseconds.
 fn fraction_micros(text: &[u8]) -> Option<i64> {
     match text {
         [] => Some(0),
@@ -124,12 +125,12 @@ fn fraction_micros(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The number that a few digits stand for.
+/// Parses decimal digits. Returns `None` for other characters.
 fn decimal(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u32::from(digit - b'0')))
 }
 
-/// Reads a time of day in microseconds. A zone has no effect.
+/// Parses a time of day to microseconds. A zone is ignored.
 pub(super) fn time_of_day(text: &str) -> Option<i64> {
     time(text.trim()).map(|(micros, _)| micros)
 }
@@ -151,7 +152,7 @@ fn date(text: &str) -> Option<NaiveDate> {
     NaiveDate::from_ymd_opt(self::year(year)?, month, number(day)?)
 }
 
-/// A year. Two digits stand for 1970 to 2069.
+/// Parses a year. Two digits are a year from 1970 to 2069.
 fn year(text: &str) -> Option<i32> {
     let year: i32 = number(text)?.try_into().ok().filter(|year| *year > 0 || text.len() == 2)?;
     Some(match text.len() {
@@ -211,7 +212,7 @@ fn time(text: &str) -> Option<(i64, Option<Tz>)> {
     Some((micros, if zone.is_empty() { None } else { Some(self::zone(zone)?) }))
 }
 
-/// Seconds with a fraction, in microseconds.
+/// Parses seconds with a fraction to microseconds.
 fn seconds(text: &str) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole = i64::from(number(whole)?);

@@ -1,7 +1,7 @@
 //! `EXTRACT` and `date_part`: fields of dates, times, timestamps and intervals.
 //!
 //! The engine drops the fractions of seconds and milliseconds, and computes the fields of an interval from its
-//! nanoseconds alone. It knows neither centuries nor decades. Here:
+//! nanoseconds alone. It does not support centuries and decades. Here:
 //!
 //! ```text
 //!   second                        decimal(16, 6)
@@ -41,7 +41,7 @@ pub fn date_part() -> Arc<ScalarUDF> {
     Arc::clone(&FUNCTION)
 }
 
-/// The function of `EXTRACT`. Hours, minutes, seconds and their fractions of a date are an error.
+/// The function behind `EXTRACT`. Fields of a time, such as hours, are an error for a date.
 pub fn extract() -> Arc<ScalarUDF> {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| DatePart::udf(true));
     Arc::clone(&FUNCTION)
@@ -119,10 +119,10 @@ impl DateField {
         }
     }
 
-    /// Values of the field for microseconds since the full minute.
+    /// Converts microseconds since the full minute to values of the field.
     fn of_micros(self, micros: Int64Array) -> Result<ArrayRef> {
         Ok(match self.result_type() {
-            // The scale of the decimals makes seconds or milliseconds of the same integers.
+            // The integers do not change: the scale of the decimals makes them seconds or milliseconds.
             DataType::Decimal128(precision, scale) => {
                 let (_, values, nulls) = micros.into_parts();
                 let decimals: Vec<i128> = values.iter().map(|micros| i128::from(*micros)).collect();
@@ -165,7 +165,7 @@ impl DateField {
     }
 }
 
-/// Seconds of an interval. Twelve months count as a year of 365.25 days, each remaining month as 30 days.
+/// Seconds of an interval. A year, or twelve months, has 365.25 days, and each remaining month 30 days.
 fn seconds(interval: IntervalMonthDayNano) -> f64 {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let quarter_days = i64::from(months / 12) * 1_461 + i64::from(months % 12) * 120 + i64::from(days) * 4;
@@ -178,7 +178,7 @@ impl DatePart {
         Arc::new(ScalarUDF::new_from_impl(Self { engine: engine_date_part(), is_extract }))
     }
 
-    /// The field of this name. `None` if the engine computes it.
+    /// Looks up the field by name. Returns `None` if the engine computes it.
     ///
     /// # Errors
     /// If an interval, or a date in `EXTRACT`, does not have the field.
@@ -202,7 +202,7 @@ impl DatePart {
         }
     }
 
-    /// The engine's field of values.
+    /// Computes a field with the engine's function.
     fn engine_field(&self, name: &str, values: &ArrayRef) -> Result<ArrayRef> {
         let field = Arc::new(Field::new("part", DataType::Utf8, false));
         let value_field = Arc::new(Field::new("value", values.data_type().clone(), true));
@@ -260,7 +260,7 @@ impl DatePart {
 /// Days from 4714-11-24 BC to 1970-01-01.
 const JULIAN_DAY_OF_1970: f64 = 2_440_588.0;
 
-/// Name of a type of dates in PostgreSQL.
+/// PostgreSQL's short name of a date or time type.
 fn short_name(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Interval(_) | DataType::Duration(_) => "interval",
@@ -270,7 +270,7 @@ fn short_name(data_type: &DataType) -> &'static str {
     }
 }
 
-/// Intervals, or differences of timestamps, as intervals of months, days and times.
+/// Converts differences of timestamps to intervals. Returns intervals unchanged.
 pub fn as_intervals(values: &ArrayRef) -> Result<ArrayRef> {
     match values.data_type() {
         DataType::Duration(_) => days_and_times(values),
@@ -278,7 +278,7 @@ pub fn as_intervals(values: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-/// Differences of timestamps as intervals of days and times.
+/// Converts differences of timestamps to intervals of days and times.
 fn days_and_times(differences: &ArrayRef) -> Result<ArrayRef> {
     const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
     let micros = cast(differences, &DataType::Duration(TimeUnit::Microsecond))?;
@@ -339,7 +339,7 @@ impl ScalarUDFImpl for DatePart {
 
     fn preimage(&self, args: &[Expr], value: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
         match value {
-            // For the engine, the year before 1 is 0, so its bounds do not fit.
+            // The engine's year before 1 is 0, so its bounds do not apply to years before 1.
             Expr::Literal(ScalarValue::Int32(Some(year)), _) if *year <= 0 => Ok(PreimageResult::None),
             _ => self.engine.inner().preimage(args, value, info),
         }
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn years_have_no_zero() {
-        // The arguments count as the engine does: year 0 is the year before 1.
+        // The arguments are the engine's years: year 0 is the year before 1.
         let centuries = [2001, 2000, 1, 0, -99, -100].map(|year| DateField::Century.of_year(year));
         assert_eq!(centuries, [21, 20, 1, -1, -1, -2]);
         let decades = [2019, 9, 0, -9, -10].map(|year| DateField::Decade.of_year(year));

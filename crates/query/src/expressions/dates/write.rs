@@ -4,7 +4,7 @@ use chrono::{DateTime, Datelike, NaiveDate, Offset, TimeZone};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::temporal_conversions::MICROSECONDS;
 
-/// A date, in days since 1970.
+/// Writes a date, given in days since 1970-01-01.
 pub(super) fn date(days: i32) -> String {
     match NaiveDate::from_epoch_days(days) {
         Some(date) => written_date(date),
@@ -18,7 +18,8 @@ fn written_date(date: NaiveDate) -> String {
     format!("{year:04}-{:02}-{:02}{era}", date.month(), date.day())
 }
 
-/// A timestamp, in microseconds since 1970. With a zone, writes the local time of the zone and its offset.
+/// Writes a timestamp, given in microseconds since 1970-01-01. With a zone, writes the local time of the zone and its
+/// offset.
 pub(super) fn timestamp(micros: i64, zone: Option<Tz>) -> String {
     let Some(utc) = DateTime::from_timestamp_micros(micros) else {
         return format!("{micros} microseconds since 1970-01-01");
@@ -38,7 +39,7 @@ pub(super) fn timestamp(micros: i64, zone: Option<Tz>) -> String {
     text
 }
 
-/// A time of day, in microseconds.
+/// Writes a time of day, given in microseconds.
 pub(super) fn time_of_day(micros: i64) -> String {
     let seconds = micros / MICROSECONDS;
     let whole = format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60);

@@ -5,7 +5,7 @@
 //!   timestamptz   what clocks in the zone show at that instant         timestamp
 //! ```
 //!
-//! The sign of a zone without a name is that of POSIX, as in PostgreSQL: `+02` is west of Greenwich.
+//! As in PostgreSQL, an offset has the sign of POSIX: `+02` is west of Greenwich.
 
 use std::sync::Arc;
 

@@ -63,7 +63,7 @@ fn micros_of(moments: &ArrayRef) -> Result<TimestampMicrosecondArray> {
     Ok(micros.as_primitive::<TimestampMicrosecondType>().clone())
 }
 
-/// Microseconds of an interval without months. `None` if they are out of range.
+/// Microseconds of an interval without months. Returns `None` if out of range.
 fn width_in_micros(width: IntervalMonthDayNano) -> Option<i64> {
     i64::from(width.days).checked_mul(MICROSECONDS_PER_DAY)?.checked_add(width.nanoseconds / 1_000)
 }
@@ -96,9 +96,9 @@ fn bins(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(bins.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
-/// The third argument of `time_bucket`: what the buckets are aligned to.
+/// Alignment of the buckets: the third argument of `time_bucket`.
 enum BucketAlignment {
-    /// No argument: to a Monday, or to January.
+    /// No third argument: buckets begin on Monday, 2000-01-03, or on 2000-01-01.
     Default,
     Offset(ArrayRef),
     Origin(TimestampMicrosecondArray),
@@ -154,7 +154,7 @@ fn date_of(micros: i64) -> Result<NaiveDate> {
     Ok(moment.ok_or_else(|| exec_datafusion_err!("timestamp out of range"))?.date_naive())
 }
 
-/// A moment plus an interval, or minus it if `sign` is -1.
+/// Adds an interval to a timestamp, or subtracts it if `sign` is -1.
 fn shifted(micros: i64, interval: IntervalMonthDayNano, sign: i32) -> Result<i64> {
     let shift = || {
         let mut moment = DateTime::from_timestamp_micros(micros)?;

@@ -1,4 +1,4 @@
-//! Dates, times and timestamps made of numbers, and numbers since 1970 that are made of them.
+//! Functions that make dates, times and timestamps from numbers, and convert them to units of time since 1970.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ const fn since_1970(name: &'static str, compute: fn(&[ArrayRef]) -> Result<Array
     Definition { name, arguments: &[&[Integer], &[Timestamp], &[Interval]], result: epoch_type, compute }
 }
 
-/// An integer becomes a timestamp, and everything else an integer.
+/// Result type of `epoch_ms` and similar functions: an integer becomes a timestamp, other types become an integer.
 fn epoch_type(types: &[DataType]) -> DataType {
     if types[0].is_integer() { result::timestamp(types) } else { DataType::Int64 }
 }
@@ -65,7 +65,7 @@ struct DateParts<'a> {
 }
 
 impl<'a> DateParts<'a> {
-    /// The rows of some arguments. `None` for rows with a null.
+    /// Returns the rows of the arguments. `None` for a row with a null.
     fn all(arguments: &'a [ArrayRef]) -> impl Iterator<Item = Option<Self>> {
         complete_rows(arguments).map(move |row| row.map(|row| Self { arguments, row }))
     }
@@ -74,7 +74,7 @@ impl<'a> DateParts<'a> {
         self.arguments[index].as_primitive::<Int64Type>().value(self.row)
     }
 
-    /// The date of the first three arguments. A negative year is before Christ, and there is no year 0.
+    /// The date of the first three arguments. A negative year is BC, and year 0 is an error.
     fn date(&self) -> Result<NaiveDate> {
         let (year, month, day) = (self.integer(0), self.integer(1), self.integer(2));
         let calendar_year = if year < 0 { year + 1 } else { year };
@@ -129,8 +129,8 @@ fn make_timestamps(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(timestamps.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
-/// Units since 1970 of timestamps, or of the length of intervals, in which a month has 30 days. Integers are read as
-/// such units.
+/// Converts timestamps to units since 1970, and intervals to the units of their length, with 30 days in a month.
+/// Converts integers from units since 1970 to timestamps.
 fn epochs(values: &ArrayRef, units_per_second: i64) -> Result<ArrayRef> {
     let scaled = |number: i64, by: i64, divisor: i64| match number.checked_mul(by) {
         Some(product) => Ok(product / divisor),

@@ -1,4 +1,4 @@
-//! How a function of PostgreSQL or DuckDB is declared: its name, the types of its arguments, and the computation of a
+//! Declarations of functions of PostgreSQL and DuckDB: its name, the types of its arguments, and the computation of a
 //! column of results.
 
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,7 @@ use taut_types::LogicalType;
 use super::super::bytes::is_bytes;
 use super::super::dates::is_text;
 
-/// What a function accepts as an argument.
+/// Type of an argument that a function accepts, and the type in which it is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentType {
     Text,
@@ -34,20 +34,20 @@ pub(super) enum ArgumentType {
     Timestamp,
     /// A date or a timestamp, as a timestamp that has a time zone if the argument has one.
     DateOrTimestamp,
-    /// Also the difference of two timestamps, in its own type.
+    /// An interval, or the difference of two timestamps in its own type.
     Interval,
     /// An array, in its own type.
     List,
     /// A value of any type.
     Any,
-    /// A value of any type with a text, as text.
+    /// A value of any type except bytes and nested types, as text.
     AsText,
     /// Any number of further arguments: booleans, and other values as text. Only as the last argument.
     VariadicText,
 }
 
 impl ArgumentType {
-    /// The type to which an argument of a type is converted. `None` if the type is not accepted.
+    /// Type to which an argument is cast. Returns `None` if its type is not accepted.
     fn accepted(self, from: &DataType) -> Option<DataType> {
         if *from == DataType::Null {
             return Some(self.type_of_null());
@@ -72,7 +72,7 @@ impl ArgumentType {
             Self::List => own_if(matches!(from, DataType::List(_))),
             Self::Any => Some(from.clone()),
             Self::VariadicText if *from == DataType::Boolean => Some(from.clone()),
-            // The text of bytes and arrays in PostgreSQL is not that of the engine's casts.
+            // The engine's casts do not write bytes and arrays as PostgreSQL does.
             Self::AsText | Self::VariadicText => (!is_bytes(from) && !from.is_nested()).then_some(DataType::Utf8View),
         }
     }
@@ -93,7 +93,7 @@ impl ArgumentType {
     }
 }
 
-/// The result type of a function that always returns the same type.
+/// Result types of functions that always return the same type.
 pub(super) mod result {
     use super::{DataType, Field, IntervalUnit, LogicalType, TimeUnit};
     use std::sync::Arc;
@@ -149,8 +149,8 @@ pub(super) struct Definition {
 }
 
 impl Definition {
-    /// The function. `engine` are the functions that it may replace: it has the aliases of the one with its name.
-    /// Otherwise a copied session state would have the engine's function again, under this name.
+    /// Returns the function, with the aliases of the function in `engine` that it replaces. Without the aliases, a
+    /// copied session state would contain the engine's function again under this name.
     pub fn udf(&'static self, engine: &[Arc<ScalarUDF>]) -> Arc<ScalarUDF> {
         let replaced = engine.iter().find(|function| function.name() == self.name);
         let aliases = replaced.map_or_else(Vec::new, |function| function.aliases().to_vec());
@@ -158,7 +158,7 @@ impl Definition {
         Arc::new(ScalarUDF::new_from_impl(DeclaredFunction { definition: self, aliases, signature }))
     }
 
-    /// Types to which arguments of some types are converted.
+    /// Types to which arguments are cast. Returns `None` if no argument list accepts them.
     fn accepted(&self, types: &[DataType]) -> Option<Vec<DataType>> {
         self.arguments.iter().find_map(|arguments| {
             let has_more = arguments.last() == Some(&ArgumentType::VariadicText);
@@ -243,18 +243,18 @@ impl ScalarUDFImpl for DeclaredFunction {
     }
 }
 
-/// Texts of an argument that is [`ArgumentType::Text`].
+/// Strings of an argument that is [`ArgumentType::Text`].
 pub(super) fn texts(argument: &ArrayRef) -> &StringViewArray {
     argument.as_string_view()
 }
 
-/// Texts computed from each text.
+/// Computes a string from each string. Null for a null, or if `compute` returns `None`.
 pub(super) fn map_text(argument: &ArrayRef, compute: impl Fn(&str) -> Result<Option<String>>) -> Result<ArrayRef> {
     let results = texts(argument).iter().map(|text| text.map_or(Ok(None), &compute));
     Ok(Arc::new(results.collect::<Result<StringViewArray>>()?))
 }
 
-/// Truth values computed from each pair of texts.
+/// Booleans as an array.
 pub(super) fn booleans(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
     Arc::new(values.collect::<BooleanArray>())
 }
@@ -264,7 +264,7 @@ pub(super) fn integers(values: impl Iterator<Item = Result<Option<i32>>>) -> Res
     Ok(Arc::new(values.collect::<Result<Int32Array>>()?))
 }
 
-/// The rows of arguments, in order. `None` for a row in which an argument is null.
+/// Indexes of the rows, in order. `None` for a row in which an argument is null.
 pub(super) fn complete_rows(arguments: &[ArrayRef]) -> impl Iterator<Item = Option<usize>> {
     let is_complete = |row: usize| arguments.iter().all(|argument| argument.is_valid(row));
     (0..arguments[0].len()).map(move |row| is_complete(row).then_some(row))

@@ -1,7 +1,7 @@
 //! Trigonometric functions of angles in degrees. Results are exact for multiples of 30 and 45 degrees where the exact
 //! value is a simple fraction, such as `sind(30) = 0.5`.
 //!
-//! An angle is first reduced to the first quadrant, with a sign. There, each function is scaled such that its value at
+//! An angle is first reduced to the first quadrant, with a sign. There, each function is scaled so that its value at
 //! 30, 45 or 60 degrees is exact.
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn out_of_range() -> ArrowError {
     ArrowError::ArithmeticOverflow("input is out of range".to_owned())
 }
 
-/// Applies a function to an angle, which must be finite or NaN.
+/// Applies a function to an angle. An infinite angle is an error.
 fn periodic(angle: f64, function: fn(f64) -> f64) -> Result<f64, ArrowError> {
     match angle {
         _ if angle.is_nan() => Ok(f64::NAN),
@@ -55,7 +55,7 @@ fn periodic(angle: f64, function: fn(f64) -> f64) -> Result<f64, ArrowError> {
     }
 }
 
-/// Applies a function to a number, which must be within -1 and 1 or NaN.
+/// Applies a function to a number. A number outside of -1 to 1 is an error.
 fn inverse(number: f64, function: fn(f64) -> f64) -> Result<f64, ArrowError> {
     match number {
         _ if number.is_nan() => Ok(f64::NAN),

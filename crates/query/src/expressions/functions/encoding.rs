@@ -14,7 +14,7 @@ pub(super) const FUNCTIONS: [Definition; 2] = [
 ];
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// Characters of base64 in a line.
+/// Maximum number of characters in a line of base64.
 const LINE: usize = 76;
 
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl Format {
 }
 
 fn encode(arguments: &[ArrayRef]) -> Result<ArrayRef> {
-    // The text of a literal is bytes in PostgreSQL.
+    // PostgreSQL reads a string literal as bytes.
     let bytes = match arguments[0].as_binary_view_opt() {
         Some(_) => Arc::clone(&arguments[0]),
         None => super::super::bytes::read(&arguments[0], &result::bytes(&[]), false)?,
@@ -129,7 +129,7 @@ fn from_hex(text: &str) -> Result<Vec<u8>> {
     Ok(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// Zero bytes and bytes that are not ASCII as three octal digits, and a backslash as two.
+/// Escapes bytes: zero bytes and bytes that are not ASCII become three octal digits, a backslash becomes two.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {

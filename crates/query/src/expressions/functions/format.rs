@@ -1,4 +1,4 @@
-//! PostgreSQL's `format`: a text with places for the other arguments.
+//! PostgreSQL's `format`: replaces the specifiers of a format string by the other arguments.
 //!
 //! ```text
 //!   %[position$][-][width]type      type s: the text of the argument, I: a name, L: a literal; %% is a percent sign
@@ -45,7 +45,7 @@ struct Formatter<'a> {
     next: usize,
 }
 
-/// A place for an argument.
+/// A format specifier with its argument.
 struct Place<'a> {
     argument: Option<&'a str>,
     width: i64,
@@ -74,7 +74,7 @@ impl<'a> Formatter<'a> {
         Ok(formatted)
     }
 
-    /// The argument at a position that counts from 1, or the next one.
+    /// Returns the argument at a 1-based position, or the next one.
     fn argument(&mut self, position: Option<i64>) -> Result<Option<&'a str>> {
         let index = match position {
             Some(0) => return exec_err!("format specifies argument 0, but arguments are numbered from 1"),
@@ -88,7 +88,7 @@ impl<'a> Formatter<'a> {
         Ok(*argument)
     }
 
-    /// Reads a flag and a width. `digits` are digits already read, which are the width if they are no position.
+    /// Reads a flag and a width. `digits` is a number that was already read and is not a position: the width.
     fn width(&mut self, rest: &mut Peekable<Chars<'_>>, digits: Option<i64>) -> Result<i64> {
         if let Some(width) = digits {
             return Ok(width);

@@ -10,8 +10,8 @@ use taut_sql::FOUND_RELATION;
 
 use crate::error::QueryError;
 
-/// The function: returns its first argument, an oid, and fails if it is null. The second argument is the name of the
-/// relation. It is volatile, because a query that is planned without rows must not fail.
+/// The function returns its first argument, an oid. A null oid is an error. The second argument is the name of the
+/// relation. It is volatile, because constant folding must not evaluate it.
 pub(super) fn found_relation() -> Arc<ScalarUDF> {
     let types = vec![DataType::Int64, DataType::Utf8View];
     let compute = Arc::new(|arguments: &[ColumnarValue]| check(arguments));

@@ -1,5 +1,5 @@
-//! `to_timestamp` of seconds since 1970. The engine computes with nanoseconds, and returns the last instant of their
-//! range for all later ones.
+//! `to_timestamp` of seconds since 1970. The engine computes in nanoseconds, and returns the greatest timestamp of
+//! their range for all later ones.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) fn to_timestamp() -> Arc<ScalarUDF> {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ToTimestamp {
-    /// The function for texts.
+    /// The engine's function, which parses text.
     engine: Arc<ScalarUDF>,
     signature: Signature,
 }

@@ -1,4 +1,4 @@
-//! Functions that return intervals: ages, intervals whose days and hours are adjusted, intervals of numbers.
+//! Functions that return intervals: `age`, the `justify` functions and `make_interval`.
 //!
 //! ```text
 //!   age('2024-03-31', '2024-02-29')     1 mon 2 days       months and days of the calendar, not only days
@@ -50,7 +50,7 @@ struct SignedParts {
 }
 
 impl SignedParts {
-    /// The interval of these parts. `None` if a part is out of range.
+    /// Returns the interval of these parts. Returns `None` if a part is out of range.
     fn interval(self) -> Option<IntervalMonthDayNano> {
         let (months, days) = (i32::try_from(self.months).ok()?, i32::try_from(self.days).ok()?);
         Some(IntervalMonthDayNano::new(months, days, self.micros.checked_mul(1_000)?))
@@ -77,8 +77,8 @@ fn ages(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(ages.collect::<Result<IntervalMonthDayNanoArray>>()?))
 }
 
-/// The years, months, days and time from one moment to another. Days that are missing are borrowed from the month of
-/// the earlier moment.
+/// The months, days and time from one timestamp to another. A negative number of days borrows the days of the earlier
+/// timestamp's month.
 fn age(end: NaiveDateTime, start: NaiveDateTime) -> SignedParts {
     let (early, late, sign) = if end < start { (end, start, -1) } else { (start, end, 1) };
     let month = |moment: NaiveDateTime| i64::from(moment.year()) * 12 + i64::from(moment.month0());
@@ -140,7 +140,7 @@ fn days_to_months(SignedParts { mut months, mut days, micros }: SignedParts) -> 
     SignedParts { months, days, micros }
 }
 
-/// Moves days and hours upwards, and gives all parts the same sign.
+/// Moves whole days to months and whole days of the time to days. All parts get the same sign.
 fn both(SignedParts { mut months, mut days, mut micros }: SignedParts) -> SignedParts {
     days += micros / MICROSECONDS_PER_DAY;
     micros %= MICROSECONDS_PER_DAY;

@@ -1,4 +1,4 @@
-//! Functions of arrays: sums in the type that `sum` of such values has, removal of elements, and the array of a query.
+//! Functions of arrays: sums with the result type of `sum`, removal of elements, and `ARRAY(SELECT ...)`.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn first_type(types: &[DataType]) -> DataType {
     types[0].clone()
 }
 
-/// Arrays, with empty ones for nulls.
+/// Replaces null arrays by empty arrays.
 fn or_empty(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let lists = &arguments[0];
     let DataType::List(item) = lists.data_type() else { return Ok(Arc::clone(lists)) };
@@ -40,7 +40,7 @@ fn or_empty(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(zip(&is_not_null(lists)?, lists, &Scalar::new(empty))?)
 }
 
-/// Arrays without the elements that are equal to a value. Null is equal to null.
+/// Removes the elements that equal a value. Null equals null.
 fn removed(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let lists = arguments[0].as_list::<i32>();
     let item = lists.value_type();
@@ -121,7 +121,7 @@ fn sums(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     })
 }
 
-/// The values of a range that are not null.
+/// Returns the values of a range that are not null.
 fn present<T: ArrowPrimitiveType>(
     items: &PrimitiveArray<T>,
     range: std::ops::Range<usize>,
@@ -129,7 +129,7 @@ fn present<T: ArrowPrimitiveType>(
     range.filter(|index| items.is_valid(*index)).map(|index| items.value(index))
 }
 
-/// The sum of values, `None` without any.
+/// Adds values. Returns `None` if there are none.
 fn sum<T, E>(mut items: impl Iterator<Item = T>, add: impl Fn(T, T) -> Result<T, E>) -> Result<Option<T>, E> {
     match items.next() {
         None => Ok(None),

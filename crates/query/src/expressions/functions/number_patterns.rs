@@ -1,5 +1,5 @@
 //! `to_char` of numbers, with PostgreSQL's patterns. `taut_sql` replaces a call of `to_char` by a call of this function
-//! if the pattern is one of numbers.
+//! if the pattern formats a number.
 //!
 //! ```text
 //!   9 0             a digit; leading zeros are shown from the first 0 of the pattern on, spaces before it
@@ -29,7 +29,7 @@ pub(super) const NUMBER_TO_CHAR: Definition = Definition {
     compute: formatted_numbers,
 };
 
-/// Maximum number of significant digits that are shown of a double precision number.
+/// Maximum number of significant digits shown for a double precision number.
 const DOUBLE_DIGITS_MAX: usize = 15;
 
 fn formatted_numbers(arguments: &[ArrayRef]) -> Result<ArrayRef> {
@@ -91,7 +91,7 @@ impl Digits {
             return Self { is_negative: false, integer: "NaN".to_owned(), fraction: "#".repeat(fraction) };
         }
         if number.is_infinite() {
-            // More digits than any pattern has, so that they are shown as `#`.
+            // More digits than any pattern has, so each is shown as `#`.
             let integer = "1".repeat(usize::from(u16::MAX));
             return Self { is_negative: number < 0.0, integer, fraction: String::new() };
         }
@@ -117,9 +117,9 @@ enum PatternPart {
     Digit,
     Point,
     Comma,
-    /// A minus sign for negative numbers, a space for others.
+    /// A minus sign for negative numbers, otherwise a space.
     Minus,
-    /// A space for negative numbers, a plus sign for others.
+    /// A space for negative numbers, otherwise a plus sign.
     Plus,
     /// A minus or plus sign.
     AnySign,
@@ -136,7 +136,7 @@ enum SignStyle {
     Default,
     /// A minus or plus sign before the first digit.
     Leading,
-    /// `<` before and `>` after negative numbers, and spaces around others.
+    /// `<` before and `>` after negative numbers, otherwise spaces.
     Brackets,
     /// A sign only where the pattern has one.
     InPlace,

@@ -98,7 +98,7 @@ fn scale_of(data_type: &DataType) -> i8 {
     }
 }
 
-/// The unscaled values of three columns of integers and decimals, at the greatest scale of them.
+/// Unscaled values of three columns of integers and decimals, converted to their greatest scale.
 fn aligned(numbers: &[ArrayRef]) -> Result<[Vec<i256>; 3]> {
     let most = numbers.iter().map(|number| scale_of(number.data_type())).max().unwrap_or(0);
     let aligned = |number: &ArrayRef| -> Result<Vec<i256>> {
@@ -117,7 +117,7 @@ fn exact_bucket(operand: i256, low: i256, high: i256, count: i64) -> Result<i64>
     if low == high {
         return exec_err!("lower bound cannot equal upper bound");
     }
-    // Buckets that descend are those of the negative numbers, ascending.
+    // Descending bounds: negating all numbers gives ascending buckets.
     let negated = |number: i256| if low > high { number.wrapping_neg() } else { number };
     let (operand, low, high) = (negated(operand), negated(low), negated(high));
     if operand < low {
@@ -126,7 +126,7 @@ fn exact_bucket(operand: i256, low: i256, high: i256, count: i64) -> Result<i64>
     if operand >= high {
         return Ok(count + 1);
     }
-    // Decimals of 38 digits at 38 more digits would not leave room for the product.
+    // The product may exceed 256 bits if a decimal of 38 digits is scaled by 38 more.
     let product = (operand - low).checked_mul(i256::from_i128(count.into()));
     let product = product.ok_or_else(|| exec_datafusion_err!("value overflows numeric format"))?;
     Ok(product.wrapping_div(high - low).as_i128() as i64 + 1)
@@ -149,7 +149,7 @@ fn bucket(operand: f64, low: f64, high: f64, count: i64) -> Result<i64> {
     if operand >= high {
         return Ok(count + 1);
     }
-    // Halves cannot overflow where the difference of the bounds does.
+    // If the difference of the bounds overflows, that of their halves does not.
     let share = match high - low {
         width if width.is_finite() => (operand - low) / width,
         _ => (operand / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0),
@@ -198,7 +198,7 @@ fn common_multiple(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     })
 }
 
-/// Combines the amounts of numbers. `None` is out of range.
+/// Combines the absolute values of two columns. `combine` returns `None` if the result is out of range.
 fn combined(numbers: &[ArrayRef], combine: impl Fn(u128, u128) -> Option<u128>) -> Result<ArrayRef> {
     let target = common_type(&[numbers[0].data_type().clone(), numbers[1].data_type().clone()]);
     let decimals = match target {
@@ -219,14 +219,14 @@ fn combined(numbers: &[ArrayRef], combine: impl Fn(u128, u128) -> Option<u128>) 
     Ok(cast(&results, &target)?)
 }
 
-/// Digits behind the decimal point of the type of decimals.
+/// Scale of each number: the digits behind the decimal point that its type has.
 fn scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     let scale = i32::from(scale_of(numbers[0].data_type()));
     let of_row = |row: usize| Ok(numbers[0].is_valid(row).then_some(scale));
     integers((0..numbers[0].len()).map(of_row))
 }
 
-/// Digits behind the decimal point that are needed to write decimals exactly.
+/// Minimum scale that represents each decimal exactly.
 fn min_scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     let DataType::Decimal128(_, scale) = *numbers[0].data_type() else { return self::scale(numbers) };
     let needed = |number: i128| {
@@ -240,7 +240,8 @@ fn min_scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(needed))
 }
 
-/// Whether values are infinite, or finite. Only floating-point numbers can be infinite, and NaN is neither.
+/// Whether values are infinite if `expected`, otherwise whether they are finite. Only floating-point numbers can be
+/// infinite, and NaN is neither.
 fn is_infinite(values: &ArrayRef, expected: bool) -> ArrayRef {
     let numbers: Option<Float64Array> = values
         .data_type()
@@ -255,7 +256,7 @@ fn is_infinite(values: &ArrayRef, expected: bool) -> ArrayRef {
     booleans((0..values.len()).map(|row| values.is_valid(row).then(|| answer(row))))
 }
 
-/// Bits that are set in bytes, or in an integer of the width of its type.
+/// Number of set bits in bytes, or in an integer at the width of its type.
 fn bit_count(values: &[ArrayRef]) -> Result<ArrayRef> {
     if let Some(bytes) = values[0].as_any().downcast_ref::<BinaryViewArray>() {
         let bits = |bytes: &[u8]| bytes.iter().map(|byte| i64::from(byte.count_ones())).sum();

@@ -1,4 +1,4 @@
-//! Functions of regular expressions with PostgreSQL's syntax, flags and replacement texts.
+//! Regular expression functions with PostgreSQL's syntax, flags and replacement strings.
 //!
 //! ```text
 //!   PostgreSQL              as the library of regular expressions writes it
@@ -7,9 +7,9 @@
 //!   [a[b]                   [a\[b]
 //! ```
 //!
-//! The flags are `i` and `c` for case, `n` and `m` for newline-sensitive matching, `p` and `w` for one half of it each,
-//! `s` for none, `x` for patterns with spaces and comments, and `q` for literal text. Back references and assertions
-//! about the text around a match are errors.
+//! The flags are `i` and `c` for case, `n` and `m` for newline-sensitive matching, `p` and `w` for the two parts of it,
+//! `s` for none, `x` for patterns with spaces and comments, and `q` for literal text. Back references and lookaround
+//! assertions are errors.
 //!
 //! `regexp_matches`, `regexp_full_match` and `regexp_extract_all` are DuckDB's, where a dot does not match a line feed.
 
@@ -115,9 +115,9 @@ const OF_DUCKDB: [&str; 3] = ["regexp_matches", "regexp_full_match", "regexp_ext
 /// Regular expressions compiled for a function.
 struct Patterns {
     function: &'static str,
-    /// By pattern and flags.
+    /// Compiled patterns, by pattern and flags.
     compiled: HashMap<(String, String), Pattern>,
-    /// The last one used. Most calls have one pattern for all rows.
+    /// Pattern and flags of the last row, with the compiled pattern. Most calls have one pattern for all rows.
     last: Option<(String, String, Pattern)>,
 }
 
@@ -133,7 +133,7 @@ impl Patterns {
         Self { function, compiled: HashMap::new(), last: None }
     }
 
-    /// The compiled pattern. A clone of it would build its caches again.
+    /// Returns the compiled pattern. Returns a reference, because a clone would build its caches again.
     fn get(&mut self, pattern: &str, flags: &str) -> Result<&Pattern> {
         let is_last =
             |(last_pattern, last_flags, _): &(String, String, Pattern)| last_pattern == pattern && last_flags == flags;
@@ -196,7 +196,8 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Matches from a byte position on. Unlike those of the library, an empty match may follow another match.
+    /// Iterates over matches from a byte offset on. Unlike in the library, an empty match may directly follow another
+    /// match.
     fn matches(&self, from: usize) -> impl Iterator<Item = Captures<'a>> {
         let mut at = Some(from);
         std::iter::from_fn(move || {
@@ -218,7 +219,7 @@ struct RegexRow<'a> {
 }
 
 impl<'a> RegexRow<'a> {
-    /// The rows of some arguments. `None` for rows with a null.
+    /// Returns the rows of the arguments. `None` for a row with a null.
     fn all(arguments: &'a [ArrayRef]) -> impl Iterator<Item = Option<Self>> {
         complete_rows(arguments).map(move |row| row.map(|row| Self { arguments, row }))
     }
@@ -238,7 +239,7 @@ impl<'a> RegexRow<'a> {
         }
     }
 
-    /// The byte position of the character at which a search starts, and `None` if it is behind the end of the text.
+    /// Byte offset of the character at which a search starts. Returns `None` if it is behind the end of the text.
     fn start(&self, index: usize) -> Result<Option<usize>> {
         let start = self.integer(index, "start", 1, 1)?;
         let text = self.text(0);
@@ -277,7 +278,7 @@ fn first_match(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(lists.finish()))
 }
 
-/// A group of every match.
+/// Returns one group of every match.
 fn all_matches(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_extract_all");
     let mut lists = ListBuilder::new(StringViewBuilder::new());
@@ -299,7 +300,7 @@ fn all_matches(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(lists.finish()))
 }
 
-/// Parts of texts between matches. Empty matches at the end of a text, or next to another match, do not split.
+/// Splits strings at matches. Empty matches at the end of a text, or next to another match, do not split.
 fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_split_to_array");
     let mut lists = ListBuilder::new(StringViewBuilder::new());
@@ -335,7 +336,7 @@ fn count(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(counts.collect::<Result<Int64Array>>()?))
 }
 
-/// The match with a number, which counts from 1 at the start of the search.
+/// Returns the n-th match from the start of the search. The argument at index `number` is n, which is 1-based.
 fn nth_match<'a>(row: &RegexRow<'a>, regex: &'a Regex, start: usize, number: usize) -> Result<Option<Captures<'a>>> {
     let number_of_match = row.integer(number, "n", 1, 1)?;
     let Some(start) = row.start(start)? else { return Ok(None) };
@@ -349,7 +350,7 @@ fn group_index(row: &RegexRow<'_>, index: usize) -> Result<usize> {
     Ok(usize::try_from(row.integer(index, "subexpr", 0, 0)?).unwrap_or(usize::MAX))
 }
 
-/// The position of a match, or behind it, in characters. 0 without a match.
+/// Position of the start or the end of a match, in characters. Returns 0 if there is no match.
 fn position(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_instr");
     let positions = RegexRow::all(arguments).map(|row| {
@@ -373,7 +374,7 @@ fn position(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(positions.collect::<Result<Int64Array>>()?))
 }
 
-/// A match, or a group of it.
+/// Returns a match, or one of its groups.
 fn part(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_substr");
     let parts = RegexRow::all(arguments).map(|row| {
@@ -388,7 +389,7 @@ fn part(arguments: &[ArrayRef]) -> Result<ArrayRef> {
 
 fn replace(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_replace");
-    // The fourth argument is flags, or the position at which the search starts.
+    // The fourth argument has the flags, or the position at which the search starts.
     let has_start = arguments.get(3).is_some_and(|argument| argument.as_primitive_opt::<Int64Type>().is_some());
     let flags_index = if has_start { 5 } else { 3 };
     let replaced = RegexRow::all(arguments).map(|row| {

@@ -1,6 +1,6 @@
-//! Syntax of PostgreSQL's regular expressions that the library of regular expressions writes differently.
+//! Translates PostgreSQL's regular expressions to the syntax of the regular expression library.
 
-/// The pattern in the syntax of the library.
+/// Translates a pattern to the syntax of the library.
 pub(super) fn translated(pattern: &str) -> String {
     let mut translated = String::with_capacity(pattern.len());
     let mut rest = pattern.chars();
@@ -55,7 +55,8 @@ pub(super) fn translated(pattern: &str) -> String {
     translated
 }
 
-/// The boundary of a word that `[[:<:]]` or `[[:>:]]` stands for, and the length of the text behind its first bracket.
+/// Translates the word boundaries `[[:<:]]` and `[[:>:]]`. Returns the translation and the length of the boundary after
+/// its first bracket. Returns `None` for other text.
 fn word_boundary(after: &str) -> Option<(&'static str, usize)> {
     let boundaries = [("[:<:]]", "\\b{start}"), ("[:>:]]", "\\b{end}")];
     boundaries.iter().find_map(|(written, boundary)| after.starts_with(written).then_some((*boundary, written.len())))

@@ -1,5 +1,5 @@
-//! `strptime` and `try_strptime`: texts as timestamps, with the patterns of C and DuckDB. What a text does not specify
-//! is taken from 1900-01-01 00:00:00.
+//! `strptime` and `try_strptime`: parse text as timestamps, with the patterns of C and DuckDB. Fields that the pattern
+//! lacks are taken from 1900-01-01 00:00:00.
 
 use std::sync::Arc;
 

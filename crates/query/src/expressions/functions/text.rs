@@ -60,8 +60,7 @@ const RESERVED: &str = "\
     verbose when where window with xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse \
     xmlpi xmlroot xmlserialize xmltable";
 
-/// A name as it is written in SQL: in quotes, unless it consists of lower-case letters, digits and underscores and is
-/// not a reserved word.
+/// Quotes a name for SQL, unless it consists of lower-case letters, digits and underscores and is not a reserved word.
 pub(super) fn quoted_name(name: &str) -> String {
     let is_plain = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
@@ -69,7 +68,7 @@ pub(super) fn quoted_name(name: &str) -> String {
     if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// A text as a literal of SQL.
+/// Quotes a string as an SQL literal.
 pub(super) fn quoted_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     match text.contains('\\') {
@@ -78,10 +77,10 @@ pub(super) fn quoted_literal(text: &str) -> String {
     }
 }
 
-/// Bytes of the longest text that padding makes, as in PostgreSQL.
+/// Maximum length of a padded string in bytes, as in PostgreSQL.
 pub(super) const PADDED_BYTES_MAX: usize = 1 << 30;
 
-/// Texts cut or padded to a length. `joined` is a text and its padding.
+/// Truncates or pads strings to a length. `joined` combines a string and its padding.
 fn padded(arguments: &[ArrayRef], joined: fn(&str, String) -> String) -> Result<ArrayRef> {
     let lengths = arguments[1].as_primitive::<Int64Type>();
     let padded = complete_rows(arguments).map(|row| {
@@ -150,7 +149,7 @@ fn characters(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(numbers.map(|number| number.map(character).transpose()).collect::<Result<StringViewArray>>()?))
 }
 
-/// Hexadecimal digits of integers. Negative numbers have all digits of their type, of which PostgreSQL has two.
+/// Hexadecimal digits of integers. Negative numbers have all digits of their type, 32 or 64 bits.
 fn hexadecimal(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     let digits: fn(i64) -> String = match numbers[0].data_type() {
         DataType::Int8 | DataType::Int16 | DataType::Int32 => |number| format!("{:x}", number as i32),
@@ -162,7 +161,7 @@ fn hexadecimal(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(numbers.map(|number| number.map(digits)).collect::<StringViewArray>()))
 }
 
-/// Parts of texts between separators. An empty separator splits into characters, and null does not split.
+/// Splits strings at separators. An empty separator splits into characters, and null does not split.
 fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut lists = ListBuilder::new(StringViewBuilder::new());
     for (text, separator) in texts(&arguments[0]).iter().zip(texts(&arguments[1])) {
@@ -176,7 +175,7 @@ fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(lists.finish()))
 }
 
-/// Texts in which `\0061`, `\+000061`, `\u0061` and `\U00000061` stand for a character, and two backslashes for one.
+/// Decodes the escapes `\0061`, `\+000061`, `\u0061` and `\U00000061` of a character, and two backslashes.
 fn unescaped(escaped: &[ArrayRef]) -> Result<ArrayRef> {
     map_text(&escaped[0], |text| match unescape(text) {
         Some(unescaped) => Ok(Some(unescaped)),
@@ -207,7 +206,8 @@ fn unescape(text: &str) -> Option<String> {
     Some(unescaped + rest)
 }
 
-/// Rewrites patterns of `LIKE` so that their escape character is the backslash. An empty escape stands for none.
+/// Rewrites patterns of `LIKE` so that their escape character is the backslash. With an empty escape, the pattern has
+/// no escape character.
 fn escaped_patterns(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (patterns, escapes) = (texts(&arguments[0]), texts(&arguments[1]));
     let escaped = patterns.iter().zip(escapes).map(|(pattern, escape)| match (pattern, escape) {
@@ -237,7 +237,7 @@ fn escaped_pattern(pattern: &str, escape: &str) -> Result<String> {
     Ok(escaped)
 }
 
-/// Number of positions at which two texts of equal length differ.
+/// Number of positions at which two strings of equal length differ.
 fn hamming(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let pairs = texts(&arguments[0]).iter().zip(texts(&arguments[1]));
     let differences = pairs.map(|(left, right)| {
@@ -251,7 +251,7 @@ fn hamming(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(differences.collect::<Result<Int64Array>>()?))
 }
 
-/// Share of the different bytes of two texts that occur in both.
+/// Jaccard similarity: the share of the distinct bytes of two strings that occur in both.
 fn jaccard(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let pairs = texts(&arguments[0]).iter().zip(texts(&arguments[1]));
     let similarities = pairs.map(|(left, right)| {
@@ -265,7 +265,7 @@ fn jaccard(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(similarities.collect::<Result<Float64Array>>()?))
 }
 
-/// Number of the first character of each text, and -1 for an empty text.
+/// Code point of the first character of each string, and -1 for an empty string.
 fn first_characters(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let first = |text: &str| text.chars().next().map_or(-1, |character| character as i32);
     integers(texts(&arguments[0]).iter().map(|text| Ok(text.map(first))))

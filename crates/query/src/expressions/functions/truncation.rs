@@ -1,5 +1,5 @@
-//! `date_trunc` of timestamps, dates, times and intervals. The engine's function lacks fields, does not know the
-//! plurals of names, and fails for timestamps that 64 bits of nanoseconds cannot hold.
+//! `date_trunc` of timestamps, dates, times and intervals. The engine's function lacks some fields, rejects plural
+//! names, and fails for timestamps that 64 bits of nanoseconds cannot hold.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl TruncatedTo {
         days.checked_mul(DAY).ok_or_else(out_of_range)
     }
 
-    /// An interval whose smaller parts are zero. Parts are truncated towards zero.
+    /// Truncates an interval towards zero: its parts below the field become zero.
     fn of_interval(self, interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, ArrowError> {
         let IntervalMonthDayNano { months, days, nanoseconds } = interval;
         Ok(match self {
@@ -201,7 +201,7 @@ impl ScalarUDFImpl for DateTrunc {
         }
     }
 
-    /// Truncated values are ordered like the values, except for intervals, whose parts are not compared one by one.
+    /// Truncation preserves the order, except for intervals, which are compared by their length.
     fn output_ordering(&self, operands: &[ExprProperties]) -> Result<SortProperties> {
         let is_constant = operands[0].sort_properties == SortProperties::Singleton;
         let is_interval = matches!(operands[1].range.data_type(), DataType::Interval(_));

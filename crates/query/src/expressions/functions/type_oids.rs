@@ -71,7 +71,7 @@ pub fn type_oid(name: &str) -> TypeOid {
     TYPES.into_iter().find(|known| known.name == name).unwrap_or(UNKNOWN)
 }
 
-/// Returns the SQL name of each type. A null oid gives null, and a null modifier counts as no modifier.
+/// Returns the SQL name of each type. A null oid gives null, and a null modifier is the same as no modifier.
 fn format_types(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (oids, modifiers) = (arguments[0].as_primitive::<Int64Type>(), arguments[1].as_primitive::<Int64Type>());
     let name = |row: usize| {

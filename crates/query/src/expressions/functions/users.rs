@@ -1,4 +1,4 @@
-//! `current_user`, `session_user` and `user`. A database has no users of its own, so all of them are the same name.
+//! `current_user`, `session_user` and `user`. A database has no users, so all of them return the same name.
 
 use std::sync::Arc;
 
