@@ -1,8 +1,8 @@
-//! A session runs one statement after the other. A statement sees the snapshot of the transaction in progress, or else
+//! A session runs statements one after another. A statement sees the snapshot of the transaction in progress, or else
 //! the newest snapshot.
 //!
-//! Each file of this folder runs some kinds of statements, or has what all of them need: the transaction of the
-//! session, the catalog that a statement sees, checks of keys, maintenance, and system tables.
+//! Each file of this folder runs some kinds of statements, or contains a part that all statements use: the transaction
+//! of the session, the catalog that a statement sees, checks of keys, maintenance, and system tables.
 
 mod attached;
 mod backup;
@@ -153,7 +153,7 @@ struct RunningStatement {
     relations: Vec<(Cow<'static, str>, Arc<dyn TableProvider>)>,
 }
 
-/// A session on a store.
+/// A session of a user, which runs statements on a store.
 pub struct QuerySession {
     store: Arc<Store>,
     /// Settings and functions. The catalog of this context holds only files and registered batches.
@@ -220,7 +220,7 @@ impl QuerySession {
         }
     }
 
-    /// Makes `token` cancel the statements that are started from now on.
+    /// Sets the token that cancels the statements started from now on.
     ///
     /// `is_committing` becomes true when a statement begins to commit. The caller must then wait for it, because its
     /// changes may already be committed.
@@ -266,8 +266,8 @@ impl QuerySession {
 
     /// Whether a statement may need a larger stack than threads usually have.
     ///
-    /// True if the statement, a view, a constraint or a prepared statement has a long text. Also true for kinds of
-    /// statement that do not record the length of their text.
+    /// True if the statement, a view, a constraint or a prepared statement has a long text. Always true for kinds of
+    /// statements that do not record the length of their text.
     pub fn needs_large_stack(&self, statement: &Statement) -> bool {
         let is_long = match statement {
             Statement::Engine { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
@@ -346,7 +346,7 @@ impl QuerySession {
         Ok(outcome)
     }
 
-    /// Runs a statement in a transaction of its own, which begins before the statement is planned.
+    /// Runs a statement in its own transaction, which begins before the statement is planned.
     async fn run_in_own_transaction(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         self.run_transaction_control(&Statement::Begin { isolation: None, read_only: None })?;
         let rollback_guard = AutocommitGuard(self);
@@ -578,7 +578,7 @@ impl QuerySession {
         Ok(self.context.deregister_table(TableReference::partial(PUBLIC, name))?.is_some())
     }
 
-    /// Names in a statement that should be tables, but match no table, view, file or registered batches. The caller may
+    /// Returns the table names in a statement that match no table, view, file or registered batches. The caller may
     /// register batches under these names before it runs the statement.
     ///
     /// # Errors
@@ -751,7 +751,7 @@ fn stream_of_batches(schema: SchemaRef, rows: Vec<RecordBatch>) -> SendableRecor
     Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
-/// Total of the counts that an insert or copy yields.
+/// Adds the row counts that an insert or copy returns.
 async fn sum_counts(mut stream: SendableRecordBatchStream) -> Result<u64> {
     let mut count = 0;
     while let Some(batch) = stream.next().await {

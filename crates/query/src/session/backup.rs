@@ -19,7 +19,7 @@ use crate::error::{QueryError, Result};
 const ZONE: &str = "+00:00";
 
 impl QuerySession {
-    /// Backs up the database to a directory. The backup has all commits so far, and nothing of transactions in
+    /// Backs up the database to a directory. The backup contains all commits so far, but no changes of transactions in
     /// progress.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl QuerySession {
     }
 }
 
-/// Drop guard: cancels the backup if the statement is dropped.
+/// Drop guard: cancels the backup if the future of its statement is dropped.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -69,7 +69,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The row that the statement returns.
+/// Builds the row that `BACKUP DATABASE` returns.
 fn report_batch(report: &BackupReport) -> datafusion::arrow::error::Result<RecordBatch> {
     let number = |name: &str, value: u64| {
         let array: ArrayRef = Arc::new(Int64Array::from(vec![i64::try_from(value).unwrap_or(i64::MAX)]));

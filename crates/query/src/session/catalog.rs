@@ -50,7 +50,7 @@ pub struct StatementCatalog {
     pub snapshot: Arc<Catalog>,
     /// Schemas in which names without a schema are looked up.
     pub search_path: SearchPath,
-    /// Column names that the statement may refer to. Tables show no other columns. `None` shows all.
+    /// Column names that the statement may refer to. Tables hide all other columns. `None` if no column is hidden.
     pub names: Option<Arc<Names>>,
     /// In the query of a view: the tables and views that it reads, each with the columns that it had when the view was
     /// created. Columns added since then are not visible.
@@ -86,7 +86,8 @@ pub struct StatementCatalog {
 }
 
 impl StatementCatalog {
-    /// Returns `session` with this catalog, its interrupt, its time, its read set and its preference for merge joins.
+    /// Returns `session` with this catalog and with the interrupt, start time, read set and join preference of its
+    /// statement.
     pub fn state(self, mut session: SessionState) -> SessionState {
         session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
         set_interrupt(&mut session, self.interrupt.clone());
@@ -127,7 +128,7 @@ impl StatementCatalog {
         self.visible.as_ref()?.get(relation).map(Vec::as_slice).filter(|columns| !columns.is_empty())
     }
 
-    /// A table or view of the user.
+    /// Looks up a table or view of the user by its name with schema.
     async fn relation(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some(table) = self.snapshot.table(name) {
             if let Some(reads) = &self.reads {
@@ -147,14 +148,14 @@ impl StatementCatalog {
         }
     }
 
-    /// Whether the statement sees a relation of the search path. A view reads what it read when it was created, also if
-    /// a schema has got another relation of the name.
+    /// Whether the statement sees a relation of the search path. A view reads only the relations that it read when it
+    /// was created, even if an earlier schema now has a relation of the same name.
     fn sees(&self, relation: &str) -> bool {
         self.visible.as_ref().is_none_or(|visible| visible.contains_key(relation))
     }
 
-    /// A relation whose name has no schema: one of the statement, a table or view of the search path, a system catalog
-    /// of PostgreSQL, or a file.
+    /// Looks up a name without a schema: a relation of the statement, a table or view of the search path, a system
+    /// catalog of PostgreSQL, or a file.
     async fn unqualified(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some((_, relation)) = self.relations.iter().find(|(known, _)| *known == name) {
             return Ok(Some(Arc::clone(relation)));
@@ -176,7 +177,7 @@ impl StatementCatalog {
         }
     }
 
-    /// A file, or registered batches.
+    /// Looks up a file, or registered batches.
     async fn file(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         match text_table(name).map_err(|error| DataFusionError::External(Box::new(error)))? {
             Some(table) => Ok(Some(table)),
@@ -184,7 +185,7 @@ impl StatementCatalog {
         }
     }
 
-    /// The columns of a view. `None` if it cannot be planned.
+    /// Returns the columns of a view. Returns `None` if the view cannot be planned.
     pub async fn columns_of_view(&self, name: &str) -> Option<SchemaRef> {
         Some(self.relation(name).await.ok()??.schema())
     }
@@ -241,7 +242,7 @@ impl RelationNames for StatementCatalog {
     }
 }
 
-/// A view. Each place that reads it computes the `WITH` queries in it for itself.
+/// Table provider of a view. Each reference to the view computes its `WITH` queries separately.
 #[derive(Debug)]
 struct ViewRows {
     statement: Arc<EngineStatement>,
@@ -265,7 +266,7 @@ impl TableProvider for ViewRows {
 
     fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
         let plan = self.table.logical_plan();
-        // Traversing the plan has already succeeded while it was made.
+        // An error is not expected: the same traversals succeeded when the plan was made.
         let materialized = with_materialized_rows(plan.clone(), &self.statement).and_then(with_own_rows);
         Some(materialized.map_or(Cow::Borrowed(plan), Cow::Owned))
     }
@@ -332,7 +333,7 @@ impl CatalogProvider for StatementCatalog {
     }
 }
 
-/// A schema of the user, or all that names without a schema stand for.
+/// A schema of the user, or the lookup of names without a schema.
 #[derive(Debug)]
 struct UserSchema {
     catalog: StatementCatalog,

@@ -1,4 +1,4 @@
-//! `ALTER TABLE ... ALTER COLUMN ... TYPE`: writes the rows of the table again, in the transaction of the statement.
+//! `ALTER TABLE ... ALTER COLUMN ... TYPE`: rewrites the rows of the table in the transaction of the statement.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::plan::statement_to_plan;
 use crate::write::changes::Changes;
 
 impl TypeChange<'_> {
-    /// The new value before its conversion, as SQL.
+    /// SQL expression of the new value, before the cast to the new type.
     fn value(&self) -> String {
         self.using.map_or_else(|| quote_name(self.column), |using| format!("({using})"))
     }
 }
 
 impl QuerySession {
-    /// Sets the types of columns, all from the same old rows.
+    /// Sets the types of columns. All new values are computed from the same old rows.
     pub(super) async fn set_column_types(
         &self,
         target: &Changes,
@@ -58,7 +58,7 @@ impl QuerySession {
             return Ok(());
         }
         let schema = Arc::new(Schema::new(columns)?);
-        // Refuses a forced encoding that the new type does not allow.
+        // Rejects a forced encoding that the new type does not allow.
         table.design.with_options(std::iter::empty::<(&str, &str)>(), &schema)?;
         let values = table.schema.columns().iter().enumerate().map(|(position, column)| {
             let quoted = quote_name(&column.name);
@@ -93,7 +93,7 @@ impl QuerySession {
         }
     }
 
-    /// Checks that nothing depends on the old type of a column, and that its default has the new one.
+    /// Checks that nothing depends on the old type of a column, and that its default fits the new type.
     async fn check_type_change(
         &self,
         target: &Changes,
@@ -138,7 +138,7 @@ impl QuerySession {
     fn check_default(&self, default: &str, column: &str, logical_type: LogicalType) -> Result<()> {
         let settings = self.state(None).config_options().clone();
         let expression = default_expression(default, logical_type);
-        // Its values would be lost, such as numbers of a sequence.
+        // A volatile default is not evaluated: that would consume its values, such as numbers of a sequence.
         if expression.as_ref().is_ok_and(|expression| expression.is_volatile()) {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl QuerySession {
     }
 }
 
-/// Whether a column can take values of another type without `USING`: PostgreSQL's assignment casts.
+/// Whether a type change works without `USING`, because PostgreSQL has an assignment cast between the types.
 fn is_assignable(from: LogicalType, to: LogicalType) -> bool {
     let is_number = |logical: LogicalType| {
         matches!(

@@ -1,6 +1,6 @@
 //! `ALTER TABLE ... ADD`, `DROP` and `RENAME COLUMN`.
 //!
-//! They change the catalog alone: blocks keep the columns that they have.
+//! They change only the catalog, not the columns of existing blocks.
 
 use std::sync::Arc;
 
@@ -26,19 +26,19 @@ use crate::error::{Dependency, QueryError, Result, Violation};
 use crate::exec::reads::withdraw_reads;
 use crate::write::changes::Changes;
 
-/// A new type of a column.
+/// A change of a column's type.
 pub(super) struct TypeChange<'a> {
     pub column: &'a str,
     pub logical_type: LogicalType,
-    /// Expression over the old row. `None` converts the value of the column.
+    /// Expression over the old row. `None` casts the old value of the column.
     pub using: Option<&'a Expr>,
 }
 
-/// What uses a column, other than its default and its forced encoding.
+/// Objects that use a column, except its default and its forced encoding.
 pub(super) struct Dependents {
-    /// The design of the table without the sort order, partitions and indexes that use the column.
+    /// Design of the table without the sort order, partitions and indexes that use the column.
     design: TableDesign,
-    /// The constraints of the table without those that use the column.
+    /// Constraints of the table, except those that use the column.
     constraints: Constraints,
     /// Foreign keys of other tables to a key that uses the column.
     foreign_keys: Vec<(TableId, ForeignKey)>,
@@ -72,7 +72,7 @@ impl QuerySession {
         }
     }
 
-    /// Adds a column with its default. Its constraints are steps of their own.
+    /// Adds a column with its default. The constraints of the column are added in separate steps.
     async fn add_column(
         &self,
         target: &Changes,
@@ -103,7 +103,7 @@ impl QuerySession {
         {
             let added = Column { nullable: true, ..column.clone() };
             target.commit(|edit| edit.add_column(table.id, added, None))?;
-            // The session may have another search path than the stored default.
+            // The stored default may have been written for another search path.
             let default = parse_expression(&qualified_default(&default.to_string()))?;
             self.fill_column(target, name, column, &default).await?;
             let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();
@@ -116,7 +116,7 @@ impl QuerySession {
         if !column.nullable && value.is_none() && table.rows() > 0 {
             return Err(Violation::Nulls { table: name.to_owned(), column: column.name.clone() }.into());
         }
-        // Views do not see the column.
+        // Existing views do not see the new column.
         target.commit(|edit| edit.add_column(table.id, column.clone(), value))?;
         let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();
         self.change_constraints(target, name, &defaults).await
@@ -151,7 +151,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Adds a `SERIAL` or identity column. The rows of the table get the first numbers of its sequence.
+    /// Adds a `SERIAL` or identity column. Existing rows get the first numbers of its sequence.
     async fn add_numbered_column(
         &self,
         target: &Changes,
@@ -172,7 +172,7 @@ impl QuerySession {
         if rows == 0 {
             return Ok(());
         }
-        // Others do not see the sequence yet, so its numbers are computed here.
+        // No other transaction sees the sequence yet, so its numbers are computed here.
         let Sequence { start, increment, .. } = sequence;
         let numbers = format!("({start}) + (row_number() OVER () - 1) * ({increment})");
         let numbers = parse_expression(&numbers)?;
@@ -180,7 +180,7 @@ impl QuerySession {
         self.fill_column(target, &table.name, column, &numbers).await
     }
 
-    /// Sets the values of a new column, and then whether it may hold nulls.
+    /// Sets the values of a new column, then its nullability.
     async fn fill_column(&self, target: &Changes, name: &str, column: &Column, value: &Expr) -> Result<()> {
         let fill = TypeChange { column: &column.name, logical_type: column.logical_type, using: Some(value) };
         self.set_column_types(target, name, &[fill]).await?;
@@ -191,7 +191,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// The value of a default for the rows that exist when its column is added.
+    /// Evaluates a default for the rows that exist when its column is added.
     fn value_of_default(&self, default: &str, column: &Column) -> Result<Option<Datum>> {
         let expression = default_expression(default, column.logical_type)?;
         let settings = self.state(None).config_options().clone();
@@ -297,7 +297,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// What uses a column.
+    /// Finds the objects that use a column.
     pub(super) async fn dependents_of_column(
         &self,
         target: &Changes,
@@ -370,8 +370,8 @@ impl QuerySession {
         Ok(Dependents { design, constraints, foreign_keys, views, dependencies })
     }
 
-    /// The views that use a column of a table, each with the table or view that it reads: views that cannot be planned,
-    /// or have another plan, once the column has another name.
+    /// Returns the views that use a column of a table, each with the table or view that it reads. A view uses the
+    /// column if renaming the column changes its plan or makes planning fail.
     async fn views_on_column(
         &self,
         target: &Changes,
@@ -397,7 +397,7 @@ impl QuerySession {
         Ok(found)
     }
 
-    /// The plan that reads a view.
+    /// Plans a query that reads a view.
     pub(super) async fn plan_of_view(&self, snapshot: &Arc<Catalog>, view: &str) -> Result<LogicalPlan> {
         let state = self.catalog(Arc::clone(snapshot), None).state(self.context.state());
         let (schema, name) = split_relation_name(view);
@@ -421,12 +421,12 @@ pub(super) fn generated_from(table: &Table, column: ColumnIndex) -> Result<Vec<S
     Ok(found)
 }
 
-/// Change that sets a default of a column.
+/// Returns the change that sets the default of a column.
 fn default_change((column, value): &(String, Expr)) -> ConstraintChange {
     ConstraintChange::Default { column: column.clone(), value: Some(Box::new(value.clone())) }
 }
 
-/// The database of a transaction in which a column has a name that no statement can have.
+/// Returns the catalog of a transaction with a column renamed to a name that no statement can contain.
 fn with_column_renamed(transaction: &Transaction, table: TableId, column: ColumnIndex) -> Result<Arc<Catalog>> {
     let state = transaction.savepoint_state();
     let renamed = transaction.change(|edit| edit.rename_column(table, column, "\0"));

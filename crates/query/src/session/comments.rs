@@ -15,7 +15,7 @@ impl QuerySession {
     pub(super) async fn comment_on(&self, on: &CommentedObject, comment: Option<&str>) -> Result<Outcome> {
         // An empty comment removes the comment, as in PostgreSQL.
         let comment = comment.filter(|comment| !comment.is_empty());
-        // The commit fails if others have changed the columns of the table meanwhile.
+        // The commit fails if another transaction has changed the columns of the table meanwhile.
         let commented = self.in_transaction(async |target: Changes| {
             let snapshot = target.snapshot();
             let on = match on {
@@ -46,7 +46,7 @@ impl QuerySession {
     }
 }
 
-/// The comments on a view and its columns, for the view under another name.
+/// Returns the comments on a view and its columns, addressed to the view's new name.
 pub(super) fn comments_of_view(catalog: &Catalog, view: &str, new_name: &str) -> Vec<(Commented, String)> {
     let renamed = |on: &Commented| match on {
         Commented::View(name) if name == view => Some(Commented::View(new_name.to_owned())),
@@ -66,7 +66,7 @@ pub(super) fn set_comments(
     comments.into_iter().try_for_each(|(on, comment)| edit.set_comment(on, Some(comment)))
 }
 
-/// A table, view or sequence of a name.
+/// Returns the table, view or sequence with a name, as the object of a comment.
 fn relation(snapshot: &Catalog, kind: ObjectKind, name: &str) -> Result<Commented> {
     check_kind(snapshot, kind, name)?;
     match (kind, snapshot.table(name), snapshot.view(name), snapshot.sequence(name)) {

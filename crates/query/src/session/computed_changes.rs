@@ -1,5 +1,5 @@
-//! Changes of a mutation that are computed before any of them is applied: those of a `RETURNING`, whose rows must be
-//! known first, and those of the statements in a `WITH`.
+//! Changes of a mutation that are all computed before any is applied. Mutations with `RETURNING` and mutations in a
+//! `WITH` need this.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(super) struct ReturnedBatches {
 }
 
 impl ReturnedBatches {
-    /// The rows as the result of a statement.
+    /// Returns the rows as the result of a statement.
     pub fn into_outcome(self) -> Outcome {
         Outcome::Rows(stream_of_batches(self.schema, self.batches))
     }
@@ -81,7 +81,7 @@ impl QuerySession {
         Ok(ComputedChanges { planned, inserted, returned })
     }
 
-    /// Applies computed changes. Returns the number of rows that are inserted, changed or deleted.
+    /// Applies computed changes. Returns the number of inserted, changed or deleted rows.
     pub(super) async fn apply_changes(&self, computed: &ComputedChanges, table: &Arc<Table>) -> Result<u64> {
         let ComputedChanges { planned, inserted, .. } = computed;
         let mut count = 0;

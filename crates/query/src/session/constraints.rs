@@ -25,8 +25,8 @@ use crate::exec::operators::make_interruptible;
 use crate::exec::scan::TautTable;
 use crate::write::changes::Changes;
 
-/// Relation names in queries of checks. This one holds the rows to check, [`OTHERS`] the rows to compare them with, and
-/// [`PARENT`] the rows of the referenced table.
+/// Name of the relation with the rows to check, in queries that check constraints. [`OTHERS`] holds the rows to compare
+/// them with, and [`PARENT`] the rows of the referenced table.
 pub(super) const ROWS: &str = "taut rows";
 const OTHERS: &str = "taut others";
 const PARENT: &str = "taut parent";
@@ -230,7 +230,7 @@ impl QuerySession {
         self.check_references(&preview, table, &Arc::new(new), key).await
     }
 
-    /// The values of a key that several rows have. `None` if there are no such rows.
+    /// Returns the first key that several rows have. Returns `None` if all keys are unique.
     async fn first_duplicate(
         &self,
         catalog: &Arc<Catalog>,
@@ -296,14 +296,14 @@ impl QuerySession {
 /// A step of `ALTER TABLE`.
 enum SchemaStep<'a> {
     Column(&'a ColumnChange),
-    /// New types, all computed from the same rows.
+    /// Type changes, whose values are all computed from the same old rows.
     Types(Vec<TypeChange<'a>>),
     Constraint(ConstraintChange),
     Identity(&'a IdentityChange),
 }
 
-/// The steps of a statement in PostgreSQL's order: constraints, `NOT NULL` and defaults are dropped, columns get other
-/// types, columns are dropped, columns are added, and everything else.
+/// The steps of a statement in PostgreSQL's order: first drops of constraints, `NOT NULL` and defaults, then type
+/// changes, drops of columns, additions of columns, and all other changes.
 fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
     let (mut before, mut types, mut drops) = (Vec::new(), Vec::new(), Vec::new());
     let (mut adds, mut after) = (Vec::new(), Vec::new());
@@ -334,8 +334,10 @@ fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
     before.into_iter().chain(drops).chain(adds).chain(after).collect()
 }
 
+/// Checks that the defaults of a permanent table use no temporary sequence.
+///
 /// # Errors
-/// If a default of a permanent table takes numbers of a temporary sequence.
+/// If a default of a permanent table uses a temporary sequence.
 fn refuse_temporary_defaults(catalog: &Catalog, table: TableId, constraints: &Constraints) -> Result<(), CommitError> {
     if table.is_temporary() {
         return Ok(());
@@ -402,7 +404,7 @@ pub(super) fn drop_references_between(edit: &mut CatalogEdit, dropped: &[TableId
     Ok(())
 }
 
-/// The error of an `INSERT` with a key that another row has.
+/// Returns the error of an `INSERT` with a duplicate key.
 fn duplicate_key(table: &Table, key: &UniqueKey, row: &RecordBatch) -> Result<()> {
     Err(Violation::NotUnique {
         table: table.name.clone(),

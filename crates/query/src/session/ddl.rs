@@ -82,7 +82,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_tag("CREATE VIEW")))
     }
 
-    /// The text of a view whose first columns get names. The other columns keep theirs.
+    /// Returns the text of a view with new names for its first columns. The other columns keep their names.
     async fn with_column_names(&self, target: &Changes, view: &str, names: &[String], sql: &str) -> Result<String> {
         let state = self.state_on(target.snapshot(), None);
         let Some(Statement::Engine { statement, .. }) = taut_sql::parse(sql)?.pop() else { return Ok(sql.to_owned()) };
@@ -111,13 +111,13 @@ impl QuerySession {
         let mut relations = BTreeMap::new();
         let search_path = self.search_path();
         for reference in taut_sql::relations_of(&sql)? {
-            // A bare name may be that of a file, also if no schema of the path exists.
+            // A name without a schema may be a file, even if no schema of the path exists.
             let Ok(relation) = search_path.name(&snapshot, &reference) else { continue };
             if relation == name || dependents.iter().any(|(view, _)| *view == relation) {
                 let what = format!("view {name:?}, which would read itself,");
                 return Err(QueryError::unsupported(what, "a view reads tables and other views"));
             }
-            // Not for files and registered batches.
+            // Files and registered batches are not recorded.
             if snapshot.table(&relation).is_some() || snapshot.view(&relation).is_some() {
                 let state = state();
                 let provider = SessionContext::new_with_state(state.clone()).table_provider(reference).await;
@@ -127,14 +127,14 @@ impl QuerySession {
             }
         }
         let mut columns = HashSet::new();
-        // Refuses a view that cannot be planned now.
+        // Rejects a view that cannot be planned now.
         for statement in taut_sql::parse(&sql)? {
             match statement {
                 Statement::Engine { statement, .. } => {
                     let state = state();
                     let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);
-                    // Refuses parameters: no caller could give them values.
+                    // Rejects parameters, because no reader of the view could set their values.
                     let plan = Parameters::default().bind(plan)?;
                     let names = plan.schema().fields().iter().map(|field| field.name().clone());
                     if let Some(twice) = names.into_iter().find(|name| !columns.insert(name.clone())) {
@@ -158,7 +158,7 @@ impl QuerySession {
     }
 
     /// Checks that views still have the same columns, after a table or view that they read was replaced. `versions` are
-    /// the database before and after that.
+    /// the catalogs before and after the replacement.
     pub(super) async fn check_dependent_views(
         &self,
         (before, after): (&Arc<Catalog>, &Arc<Catalog>),
@@ -168,7 +168,7 @@ impl QuerySession {
         for (view, on) in views {
             let columns = async |version: &Arc<Catalog>| {
                 let plan = self.plan_of_view(version, view).await.ok()?;
-                // A type of numbers may become another one.
+                // A numeric type may become another numeric type.
                 let kind = |data_type: &DataType| match data_type {
                     number if number.is_numeric() => std::mem::discriminant(&DataType::Int64),
                     other => std::mem::discriminant(other),
@@ -177,7 +177,7 @@ impl QuerySession {
                 Some(fields.map(|field| (field.name().clone(), kind(field.data_type()))).collect::<Vec<_>>())
             };
             let (before, after) = (columns(before).await, columns(after).await);
-            // A view that cannot be planned here, for example because it reads a missing file, may have used anything.
+            // A view that cannot be planned here, for example because it reads a missing file, may use any column.
             if before.is_none() || before != after {
                 return Err(QueryError::Dependents {
                     verb: "replace",
@@ -218,7 +218,7 @@ impl QuerySession {
     }
 }
 
-/// The text of a query with other names for all of its columns.
+/// Returns the text of a query with other names for all of its columns.
 pub(super) fn named_columns(sql: &str, view: &str, columns: &[&String]) -> String {
     let quote = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let names: Vec<_> = columns.iter().map(|name| quote(name)).collect();

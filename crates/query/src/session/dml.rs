@@ -52,7 +52,7 @@ pub(super) struct MutationRequest<'a> {
     pub plan: CacheEntry<CachedDml>,
     /// Options of `EXPLAIN ANALYZE`, which returns the plan instead of the result.
     pub analyze: Option<&'a ExplainStatementOptions>,
-    /// Whether the mutation is a part of another statement, which has checked the parameters.
+    /// Whether the mutation is part of another statement that has already checked the parameters.
     pub is_part: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct MutationRequest<'a> {
 pub(super) struct PlannedMutation {
     pub changes: Changes,
     pub state: SessionState,
-    /// Plan of the new rows; for a `DELETE`, of the deleted rows.
+    /// Plan that returns the new rows or, for a `DELETE`, the deleted rows.
     pub rows: Arc<dyn ExecutionPlan>,
     /// Whether `rows` are in the sort order of the table.
     pub is_in_order: bool,
@@ -69,7 +69,7 @@ pub(super) struct PlannedMutation {
 }
 
 impl PlannedMutation {
-    /// Deletes the rows that the mutation removes. Returns the number of those without a new version.
+    /// Deletes the rows that the mutation removes. Returns the number of removed rows that have no new version.
     pub async fn delete_rows(&self, table: &Arc<Table>) -> Result<u64> {
         let RemovedRows { replaced, deleted } = std::mem::take(&mut *self.changed.lock());
         if let Some(transaction) = self.changes.transaction() {
@@ -89,13 +89,13 @@ pub(super) struct BoundMutation<'a> {
     pub query: MutationQuery,
     /// Keys that `ON CONFLICT` refers to.
     keys: Vec<&'a UniqueKey>,
-    /// Columns whose values may change; `None` for all.
+    /// Columns whose values may change. `None` if all may change.
     assigned: Option<Arc<BTreeSet<ColumnIndex>>>,
 }
 
 impl QuerySession {
-    /// Runs a mutation, in the transaction in progress or in one of its own. After a write conflict it is retried if it
-    /// has a transaction of its own, or if the isolation level is READ COMMITTED.
+    /// Runs a mutation, in the transaction in progress or in its own transaction. Retries it after a write conflict if
+    /// it has its own transaction, or if the isolation level is READ COMMITTED.
     pub(super) async fn mutate(&self, request: &MutationRequest<'_>) -> Result<Outcome> {
         self.check_may_mutate(request.mutation)?;
         if let Some(mutation) = self.with_columns_by_name(request.mutation, request.names).await? {
@@ -118,7 +118,7 @@ impl QuerySession {
         }
     }
 
-    /// Refuses a mutation in a read-only transaction, except of a temporary table.
+    /// Rejects a mutation in a read-only transaction, unless it changes a temporary table.
     pub(super) fn check_may_mutate(&self, mutation: &Mutation) -> Result<()> {
         match self.check_may_write(mutation.kind.verb()) {
             Err(_) if self.name(&mutation.table).is_ok_and(|name| is_temporary_relation(&name)) => Ok(()),
@@ -165,7 +165,7 @@ impl QuerySession {
         match violation {
             Violation::NotUnique { is_concurrent: true, .. } if self.prepare_retry()? => Ok(()),
             Violation::NotUnique { is_concurrent: true, table, .. } => Err(CommitError::RowsChanged { table }.into()),
-            // Two rows of the statement itself have the key.
+            // Two rows of the statement have the same key.
             Violation::NotUnique { constraint, .. } if keys.iter().any(|key| key.name == constraint) => {
                 Err(QueryError::Cardinality { verb: mutation.kind.verb() })
             }
@@ -208,7 +208,7 @@ impl QuerySession {
         if mutation.kind != MutationKind::Insert
             && let Some(options) = state.config_mut().options_mut().extensions.get_mut::<TautOptions>()
         {
-            // Changed rows get an order of their own.
+            // The insertion order is not needed: changed rows are written in another order.
             options.preserve_insertion_order = false;
         }
         let changed = ChangedRows::default();
@@ -276,8 +276,8 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_rows(kind.verb(), inserted + deleted_rows)))
     }
 
-    /// Runs a mutation from its cached plan, which looks up the rows to change. Returns their number and the result of
-    /// `RETURNING`. `None` for all other mutations, which must be planned.
+    /// Runs a mutation from its cached plan, which looks up the rows to change. Returns the number of changed rows and
+    /// the result of `RETURNING`. Returns `None` if the mutation must be planned.
     async fn run_cached_dml(
         &self,
         changes: &Changes,
@@ -362,7 +362,7 @@ impl QuerySession {
         Ok(cached.filter(|cached| cached.accepts(values)))
     }
 
-    /// Plans a mutation for the plan cache; `None` if the plan cannot be cached.
+    /// Plans a mutation for the plan cache. Returns `None` if the plan cannot be cached.
     async fn cache_dml(
         &self,
         changes: &Changes,
@@ -428,7 +428,7 @@ impl QuerySession {
         let state = self.written_state(changes, written);
         let plan = plan_part(&state, engine_query(query), parameters).await?;
         check_returning(&plan)?;
-        // Computes all rows now: an error must occur before the rows are committed.
+        // Computes all rows now, so that an error occurs before the commit.
         collect_as_stream(create_physical_plan(&state, &plan).await?, &state).await
     }
 
@@ -470,7 +470,7 @@ impl QuerySession {
         snapshot.table(&name).ok_or_else(|| QueryError::no_relation(name))
     }
 
-    /// Removes all rows of some tables.
+    /// Removes all rows of the given tables.
     pub(super) async fn truncate(&self, names: &[String], restarts_identity: bool) -> Result<Outcome> {
         let are_temporary = || names.iter().all(|name| is_temporary_relation(name));
         self.check_may_define("TRUNCATE TABLE", are_temporary)?;
@@ -514,7 +514,7 @@ struct ColumnValues {
     generated: BTreeMap<ColumnIndex, Expr>,
 }
 
-/// Columns of a table, in the form that the query of a mutation needs.
+/// Describes the columns of a table for the query of a mutation.
 fn target_columns<'a>(table: &'a Table, values: &'a ColumnValues) -> Vec<TargetColumn<'a>> {
     let column = |index: usize| {
         let column = table.schema.column(ColumnIndex::from(index));
@@ -585,7 +585,7 @@ fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a Un
     Ok(vec![found.ok_or(QueryError::NoConflictKey { keys: keys_of_table })?])
 }
 
-/// Names of the columns of some keys.
+/// Names of the columns of each key.
 fn key_column_names(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
     let name = |column: &ColumnIndex| table.schema.column(*column).name.clone();
     keys.iter().map(|key| key.columns.iter().map(name).collect()).collect()
@@ -606,7 +606,7 @@ pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, par
     Ok(parameters.check_parts(&[query].into_iter().chain(&returning).collect::<Vec<_>>())?)
 }
 
-/// Plans a query of a mutation, or the `EXPLAIN` of one. Binds those parameters of the mutation that the query uses.
+/// Plans a query of a mutation, or its `EXPLAIN`. Binds the parameters that the query uses.
 pub(super) async fn plan_part(
     state: &SessionState,
     statement: EngineStatement,
@@ -621,8 +621,8 @@ pub(super) async fn plan_part(
     parameters.bind_part(statement_to_plan(state, typed.as_ref().unwrap_or(statement)).await?)
 }
 
-/// Mutation that an `INSERT ... ON CONFLICT` of one row runs if an existing row has its key, and the number of
-/// parameters in the row to insert. `None` for other statements.
+/// Returns the mutation that an `INSERT ... ON CONFLICT` of one row runs if an existing row has its key, and the number
+/// of parameters in the row to insert. Returns `None` for other statements.
 fn on_conflict_update(
     mutation: &Mutation,
     table: &Table,

@@ -56,8 +56,7 @@ impl QuerySession {
         Ok(Outcome::Rows(collect_as_stream(physical, &state).await?))
     }
 
-    /// Returns the plans of a statement with statements in `WITH` that change rows, in the order in which they run.
-    /// Runs none of them.
+    /// Returns the plans of a statement with mutations in its `WITH`, in execution order, without running them.
     pub(super) async fn explain_modifying_with(
         &self,
         statement: &ModifyingWith,
@@ -111,7 +110,7 @@ impl QuerySession {
         Ok(ExplainedPart { plans, returned })
     }
 
-    /// Columns that a mutation returns. `None` if it has no `RETURNING`.
+    /// Columns that a mutation returns. Returns `None` if it has no `RETURNING`.
     async fn returned_schema(&self, request: &MutationRequest<'_>) -> Result<Option<SchemaRef>> {
         let Some(query) = request.mutation.returning_query() else { return Ok(None) };
         let changes = self.changes();

@@ -34,12 +34,12 @@ pub(super) enum PlannedPart {
     Added(Column, IndexColumn),
 }
 
-/// Name of a column for an expression or the predicate of an index, without its number.
+/// Prefix of the names of an index's hidden columns. A number follows.
 fn index_column_prefix(index: &str) -> String {
     format!("taut index {index}.")
 }
 
-/// The columns for expressions and the predicate of an index, with their names for another name of the index.
+/// Returns the hidden columns of an index, with their names after the index is renamed.
 pub(super) fn renamed_index_columns(table: &Table, index: &str, new_name: &str) -> Vec<(ColumnIndex, String)> {
     let prefix = index_column_prefix(index);
     let renamed = |(column, position): (&Column, usize)| {
@@ -52,8 +52,8 @@ pub(super) fn renamed_index_columns(table: &Table, index: &str, new_name: &str) 
     table.schema.columns().iter().zip(0..).filter_map(renamed).collect()
 }
 
-/// Plans the parts of a new index, of which a search uses the first `searched`. Parts that neither a search nor a
-/// unique key uses are left out.
+/// Plans the parts of a new index. A search uses the first `searched` parts. Omits parts that neither a search nor a
+/// unique key uses.
 ///
 /// # Errors
 /// If a column does not exist, or an expression is not suitable.
@@ -65,7 +65,7 @@ pub(super) fn plan_parts(new: &NewIndex, name: &str, table: &Table, searched: us
     }
     let mut parts = Vec::new();
     for (position, part) in new.parts.iter().enumerate() {
-        // One part that is null in the other rows is enough to keep these out of a partial index.
+        // Only the first part has the predicate: one null part is enough to keep a row out of a partial index.
         let predicate = predicate.clone().filter(|_| position == 0);
         let added = match part {
             IndexPart::Column(column) => {
@@ -164,14 +164,14 @@ impl QuerySession {
     }
 }
 
-/// Drops the index columns of a table that belong to no index any more.
+/// Drops the index columns of a table that no index uses any more.
 pub(super) fn drop_unused_index_columns(edit: &mut CatalogEdit, table: TableId) -> Result<(), CommitError> {
     let Some(newest) = edit.catalog().table_of(table).map(Arc::clone) else { return Ok(()) };
     let is_used = |column: &ColumnIndex| {
         newest.design.indexes.iter().any(|index| index.columns.contains(column))
             || newest.constraints.keys.iter().any(|key| key.columns.contains(column))
     };
-    // The last one first, because the columns after a dropped one move.
+    // Drops the last column first, because a drop shifts the columns after it.
     let mut unused = newest.constraints.index_columns.keys().rev().filter(|column| !is_used(column));
     unused.try_for_each(|column| edit.drop_column(table, *column))
 }
@@ -203,8 +203,8 @@ pub(super) fn rename_in_index_columns(constraints: &mut Constraints, column: &st
     Ok(())
 }
 
-/// Columns that may get other values if the columns at some indexes are assigned: these, all generated columns that
-/// statements see, and the index columns that are computed from any of them.
+/// Returns the columns whose values may change if the columns `assigned` are assigned: these columns, all visible
+/// generated columns, and the index columns that are computed from any of them.
 pub(super) fn with_generated(assigned: Vec<usize>, table: &Table) -> Result<BTreeSet<ColumnIndex>> {
     let generated = table.constraints.generated.keys().copied().filter(|column| !table.constraints.is_hidden(*column));
     let changed: BTreeSet<ColumnIndex> = assigned.into_iter().map(ColumnIndex::from).chain(generated).collect();
@@ -220,8 +220,8 @@ pub(super) fn with_generated(assigned: Vec<usize>, table: &Table) -> Result<BTre
     Ok(with_indexes)
 }
 
-/// The unique key that the parts and the predicate of an `ON CONFLICT` infer: one on exactly these parts which, if it
-/// is partial, has all rows for which the predicate is true.
+/// The unique key that the parts and the predicate of an `ON CONFLICT` infer: a key on exactly these parts. If the key
+/// is partial, it covers all rows for which the predicate is true.
 ///
 /// # Errors
 /// If a part or the predicate is not suitable for an index, or a column does not exist.
@@ -265,14 +265,13 @@ pub(super) fn inferred_key<'a>(
     Ok(table.constraints.keys.iter().find(is_inferred))
 }
 
-/// The columns of a table that statements see, as a schema.
+/// Schema of a table's visible columns.
 pub(super) fn visible_schema(table: &Table) -> Result<Schema> {
     let columns = table.visible_columns().map(|column| table.schema.column(column).clone());
     Ok(Schema::new(columns.collect())?)
 }
 
-/// The design of a table as far as statements see it: without the index columns in its column groups, and without
-/// indexes.
+/// Returns the visible design of a table: without indexes, and without index columns in its column groups.
 pub(super) fn visible_design(table: &Table) -> Result<(TableDesign, Schema)> {
     let design = TableDesign { indexes: Vec::new(), ..table.design.as_ref().clone() };
     let hidden = table.constraints.index_columns.keys().rev();
@@ -281,7 +280,7 @@ pub(super) fn visible_design(table: &Table) -> Result<(TableDesign, Schema)> {
     Ok((design, visible_schema(table)?))
 }
 
-/// Options of a table design in which option `groups` has also the index columns, each in a group of its own.
+/// Returns the options of a table design with the index columns added to option `groups`, each in its own group.
 pub(super) fn with_hidden_groups(options: &[(String, String)], table: &Table) -> Vec<(String, String)> {
     let hidden = table.constraints.index_columns.keys();
     let hidden: String =
@@ -293,6 +292,8 @@ pub(super) fn with_hidden_groups(options: &[(String, String)], table: &Table) ->
     options.iter().map(complete).collect()
 }
 
+/// Checks that changes of a table name no index column.
+///
 /// # Errors
 /// If a change names an index column, which statements cannot name.
 pub(super) fn refuse_hidden_columns(table: &Table, changes: &[SchemaChange]) -> Result<()> {

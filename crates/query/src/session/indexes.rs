@@ -69,7 +69,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }))
     }
 
-    /// Creates an index on expressions, or a partial one.
+    /// Creates an index on expressions or a partial index.
     async fn create_computed_index(&self, name: String, new: &NewIndex, table: &Arc<Table>) -> Result<Outcome> {
         if new.kind == IndexKind::Bloom && new.parts.len() > new.kind.columns_max() {
             return Err(unsupported_columns(new));
@@ -78,7 +78,7 @@ impl QuerySession {
         let relation = sibling_name(&table.name, &name);
         match self.index(&relation) {
             Some((owner, _)) if new.if_not_exists => {
-                // Blocks that lack the index are given it.
+                // Builds the index in the blocks that lack it.
                 let _lock = self.lock_for_maintenance(owner.id).await;
                 self.rebuild(owner.id, &format!("index {}", owner.name), &[]).await?;
                 notices = vec![format!("relation {name:?} already exists on table {:?}, skipping", owner.name)];
@@ -145,7 +145,7 @@ impl QuerySession {
                 let dropped = dropped(table);
                 constraints.keys.retain(|key| !key.is_index || !dropped.contains(&key.name));
                 design.indexes.retain(|index| !dropped.contains(&index.name));
-                // A key that used one of the dropped indexes gets an index of its own.
+                // A key that used one of the dropped indexes gets its own index.
                 add_key_indexes((&table.name, &mut design), &constraints, edit.catalog())?;
                 if constraints != *table.constraints {
                     edit.set_constraints(id, constraints)?;
@@ -162,7 +162,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done { notices, ..Done::with_tag("DROP INDEX") }))
     }
 
-    /// `ALTER INDEX ... RENAME TO`. A constraint that is looked up by the index gets the name too, as in PostgreSQL.
+    /// `ALTER INDEX ... RENAME TO`. A constraint that uses the index is renamed too, as in PostgreSQL.
     pub(super) async fn rename_index(&self, name: &str, if_exists: bool, new_name: &str) -> Result<Outcome> {
         let Some((table, index)) = self.index(name) else {
             if !if_exists {
@@ -194,9 +194,9 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_tag("ALTER INDEX")))
     }
 
-    /// Gives the blocks of a table the indexes of its current design, except for those in `without`. Blocks from which
-    /// the transaction in progress has deleted rows may be left as they are, because they cannot be replaced before it
-    /// commits: queries are right without the index, and VACUUM completes it.
+    /// Builds the indexes of a table's current design in its blocks, except the indexes in `without`. Blocks from which
+    /// the transaction in progress has deleted rows may lack the indexes, because they cannot be replaced before it
+    /// commits. Queries are correct without an index, and VACUUM builds it.
     pub(super) async fn rebuild(&self, table: TableId, operation: &str, without: &[String]) -> Result<()> {
         let snapshot = self.snapshot();
         let newest = snapshot.table_of(table).ok_or(CommitError::NoTable { table })?;
@@ -209,7 +209,7 @@ impl QuerySession {
         }
     }
 
-    /// Returns the index that a name with a schema stands for, with its table.
+    /// Looks up an index by its name with schema. Returns its table too.
     fn index(&self, relation: &str) -> Option<(Arc<Table>, IndexDesign)> {
         let (schema, name) = split_relation_name(relation);
         let snapshot = self.snapshot();
@@ -229,7 +229,7 @@ fn index_name(catalog: &Catalog, table: &Table, new: &NewIndex) -> String {
     std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()
 }
 
-/// Design of a new index. A CSB+-tree has only the first two of its columns.
+/// Design of a new index. A CSB+-tree stores only the first two of its columns.
 fn index_design(name: String, new: &NewIndex, column_names: &[String], table: &Table) -> Result<IndexDesign> {
     let columns: Vec<ColumnIndex> = column_names
         .iter()
@@ -252,7 +252,7 @@ fn unsupported_columns(new: &NewIndex) -> QueryError {
     QueryError::unsupported(what, "csb takes different columns, bloom takes one column")
 }
 
-/// Notice about an index with more columns than it is searched by.
+/// Notice about an index that searches use with only some of its columns.
 fn searched_columns_notice(new: &NewIndex, name: &str) -> Option<String> {
     let (searched, all) = (new.kind.columns_max(), new.parts.len());
     let notice = || format!("index {name:?} is searched by the first {searched} of its {all} columns only");

@@ -1,8 +1,8 @@
-//! The schema `information_schema`, as in the SQL standard: tables, views, columns, constraints and sequences. Its
-//! tables of settings and functions are the engine's.
+//! The schema `information_schema`, as in the SQL standard: tables, views, columns, constraints and sequences. The
+//! engine provides its tables of settings and functions.
 //!
-//! The engine's own tables of columns and views fail if any view cannot be planned, for example because it reads a file
-//! that is gone. Here such a view has no columns.
+//! The engine's own tables of columns and views fail if any view cannot be planned, for example because it reads a
+//! missing file. Here such a view has no columns.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use taut_types::{ColumnIndex, LogicalType, is_temporary_relation, split_relation
 use super::catalog::StatementCatalog;
 use super::system_tables::SystemTable;
 
-/// A value of a table.
+/// A value in a row.
 #[derive(Clone)]
 enum Cell {
     Text(Option<String>),
@@ -30,7 +30,7 @@ enum Cell {
 
 type Row = Vec<Cell>;
 
-/// A table: its name and its columns. The names of columns of numbers begin with `#`.
+/// Declaration of a table. The names of numeric columns begin with `#`.
 struct StandardTable {
     name: &'static str,
     columns: &'static [&'static str],
@@ -252,7 +252,7 @@ impl StandardTable {
     }
 }
 
-/// Joins parts of a row.
+/// Concatenates parts of a row.
 trait ConcatRows {
     fn concat_rows(self) -> Row;
 }
@@ -302,7 +302,7 @@ fn standard_name(logical: LogicalType) -> String {
     }
 }
 
-/// Precision, radix and scale of a type of numbers.
+/// Precision, radix and scale of a numeric type.
 fn precision(logical: LogicalType) -> [Cell; 3] {
     let (precision, radix, scale) = match logical {
         LogicalType::SmallInt => (Some(16), Some(2), Some(0)),
@@ -325,7 +325,7 @@ struct ColumnRow<'a> {
     logical: Option<LogicalType>,
 }
 
-/// Where the values of a column come from that a statement does not give.
+/// Source of a column's values in an `INSERT` that omits the column.
 #[derive(Default)]
 struct ColumnSource<'a> {
     default: Option<String>,
@@ -426,7 +426,7 @@ fn check_constraints(table: &Table) -> Vec<Row> {
     checks.chain(not_null).collect()
 }
 
-/// Names for the `NOT NULL` of columns, which have none of their own, and the columns.
+/// Generated names for the `NOT NULL` constraints, which have no stored names, with their columns.
 fn not_null_names(table: &Table) -> Vec<(String, String)> {
     let columns = table.schema.columns().iter().filter(|column| !column.nullable);
     columns
@@ -459,7 +459,7 @@ fn key_columns(table: &Table, catalog: &Catalog) -> Vec<Row> {
     rows
 }
 
-/// The key on some columns, in any order.
+/// Returns the key on exactly the given columns, in any order.
 pub fn referenced_key<'a>(constraints: &'a Constraints, columns: &[ColumnIndex]) -> Option<&'a taut_store::UniqueKey> {
     let mut keys = constraints.keys.iter();
     keys.find(|key| key.columns.len() == columns.len() && key.columns.iter().all(|column| columns.contains(column)))
@@ -482,7 +482,7 @@ fn references(table: &Table, catalog: &Catalog) -> Vec<Row> {
 }
 
 fn sequences(catalog: &Catalog) -> Vec<Row> {
-    // As in PostgreSQL, the sequences of identity columns are left out.
+    // As in PostgreSQL, the sequences of identity columns are omitted.
     let is_identity = |sequence: &&taut_store::Sequence| {
         let mut owned = catalog.tables().flat_map(|table| table.constraints.sequences.values());
         owned.any(|owned| owned.sequence == sequence.id && owned.identity.is_some())

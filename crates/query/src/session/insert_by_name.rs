@@ -11,7 +11,7 @@ use crate::exec::reads::withdraw_reads;
 use crate::plan::statement_to_plan;
 
 impl QuerySession {
-    /// The mutation with the columns of its query, if it is an `INSERT ... BY NAME`. `None` for other statements.
+    /// Returns an `INSERT ... BY NAME` with the columns of its query. Returns `None` for other statements.
     pub(super) async fn with_columns_by_name(
         &self,
         mutation: &Mutation,

@@ -35,8 +35,8 @@ const ROWS_MAX: usize = 256;
 const TARGETS_MAX: usize = 64;
 
 impl QuerySession {
-    /// Inserts the rows of a statement that lists values, if these fit the columns as they are. Returns the number of
-    /// rows. `None` for all other statements, which must be planned; planning then reports any errors.
+    /// Inserts the rows of a statement that lists values, if [`convert_value`] accepts each value. Returns the number
+    /// of rows. Returns `None` if the statement must be planned; planning then reports any errors.
     pub(super) async fn insert_values(
         &self,
         statement: &EngineStatement,
@@ -97,7 +97,7 @@ pub(super) struct InsertTarget {
     schema: Arc<Schema>,
     constraints: Arc<Constraints>,
     types: Vec<DataType>,
-    /// Values of the columns that a statement does not name; `None` for a default that only the planner can handle.
+    /// Values of the columns that a statement omits. `None` for a default that must be planned.
     defaults: Vec<Option<Column>>,
     /// Schema of the table with all columns nullable.
     nullable: SchemaRef,
@@ -225,7 +225,7 @@ pub(super) struct ListedColumns {
     pub parameters: usize,
 }
 
-/// Table and listed values of a plain `INSERT ... VALUES`; `None` for other statements.
+/// Table and listed values of a plain `INSERT ... VALUES`. Returns `None` for other statements.
 fn listed_values(statement: &EngineStatement) -> Option<(&ObjectName, ListedRows<'_>)> {
     let EngineStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
@@ -248,13 +248,13 @@ fn listed_values(statement: &EngineStatement) -> Option<(&ObjectName, ListedRows
     (is_whole && !listed.rows.is_empty()).then_some((name, listed))
 }
 
-/// Whether listed rows are few enough to be inserted without a plan.
+/// Whether a list has at most [`ROWS_MAX`] rows, and at least one.
 pub(super) fn is_small_list(listed: ListedRows<'_>) -> bool {
     (1..=ROWS_MAX).contains(&listed.rows.len())
 }
 
-/// Converts a value to the type of a column. `None` if the conversion is neither exact nor a rounding to the nearest
-/// floating-point number.
+/// Converts a value to the type of a column. Returns `None` if the conversion is neither exact nor a rounding to the
+/// nearest floating-point number.
 fn convert_value(value: &Value, wanted: &DataType) -> Option<ScalarValue> {
     convert_exactly(value, wanted).or_else(|| {
         let digits = match value {

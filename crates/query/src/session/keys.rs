@@ -38,7 +38,7 @@ impl QuerySession {
     /// Checks the keys of the rows that a statement wrote, and runs the actions of foreign keys.
     ///
     /// # Errors
-    /// If a key is not unique, or a foreign key references no row. The statement must then be undone.
+    /// If a key is not unique, or a foreign key references no row. The caller must then undo the statement.
     pub(super) async fn check_keys(&self, changes: &Changes) -> Result<()> {
         let Some(transaction) = changes.transaction() else { return Ok(()) };
         loop {
@@ -120,7 +120,7 @@ impl QuerySession {
         for keys in chunks(keys) {
             transaction.lock_keys(table.id, &non_null_hashes(&keys), KeyMode::Exclusive).await?;
             loop {
-                // Skips keys that another row of the referenced table has now.
+                // Skips keys that now belong to another row of the referenced table.
                 let mut found = key_ordinals(find_at_commit(transaction, table.id, &key.referenced, &keys)?);
                 let rows = find_at_commit(transaction, child.id, &key.columns, &keys)?;
                 found = rows.iter().map(|(ordinal, _)| *ordinal).filter(|ordinal| !found.contains(ordinal)).collect();
@@ -328,7 +328,7 @@ pub(super) fn format_key(table: &Table, columns: &[ColumnIndex], keys: &[ArrayRe
     Ok(format!("({})=({})", names.join(", "), values.map_err(DataFusionError::from)?.join(", ")))
 }
 
-/// Formats the visible columns of the first of some whole rows for a message.
+/// Formats the visible columns of the first row of a batch for a message. The batch has all columns of the table.
 pub(super) fn format_row(table: &Table, rows: &RecordBatch) -> Result<String> {
     let visible: Vec<ColumnIndex> = table.visible_columns().collect();
     format_key(table, &visible, &key_columns(rows, &visible), 0)

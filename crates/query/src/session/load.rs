@@ -91,8 +91,8 @@ impl QuerySession {
 
     /// Loads batches into a table. Creates the table from their schema if it does not exist.
     ///
-    /// Each iterator runs on its own thread. The rows of one iterator follow those of the one before. Columns are
-    /// matched with those of an existing table by name, as for Parquet files.
+    /// Each iterator runs on its own thread. The rows of an iterator follow the rows of the previous iterator. Columns
+    /// are matched with those of an existing table by name, as for Parquet files.
     ///
     /// # Errors
     /// If the load fails; see [`QuerySession::run`].
@@ -155,7 +155,7 @@ impl QuerySession {
         let plan = parameters.bind(plan)?;
         let mut options = options.to_vec();
         let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);
-        // The types of the columns are known after type coercion only.
+        // The types of the columns are known only after type coercion.
         let typed = state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| ())?;
         let target = new_table(name, &typed, &options)?;
         let progress = self.progress_counter(&format!("load {name}"), None);
@@ -163,7 +163,8 @@ impl QuerySession {
         Ok(Done { rows: Some(rows), notices, ..Done::with_tag("CREATE TABLE") })
     }
 
-    /// Columns, design, constraints and defaults of a table that a statement declares, or that is like another one.
+    /// Returns the columns, design, constraints and defaults of a table that a statement declares, or copies with
+    /// `LIKE`.
     pub(super) fn declared_table(
         &self,
         snapshot: &Catalog,
@@ -176,7 +177,7 @@ impl QuerySession {
                 let table = name_of_reference(table);
                 let like = snapshot.table(&table).ok_or_else(|| QueryError::no_relation(table))?;
                 let mut declared = Declared::default();
-                // The numbers of an identity column stay its own.
+                // The sequence of an identity column is not shared with the new table.
                 let is_identity =
                     |column| like.constraints.sequences.get(column).is_some_and(|owned| owned.identity.is_some());
                 let defaults = like.constraints.defaults.iter().filter(|(column, _)| !is_identity(column));
@@ -204,7 +205,7 @@ impl QuerySession {
         self.fill(name, target, rows, None).await
     }
 
-    /// Plan that writes the rows of another plan to a target.
+    /// Returns a plan that writes the rows of another plan to a target.
     pub(super) fn insert_plan(&self, name: &str, target: Target, rows: LogicalPlan) -> Result<LogicalPlan> {
         let provider = TargetTable { store: Arc::clone(self.store()), target };
         let source = provider_as_source(Arc::new(provider));
@@ -237,8 +238,8 @@ impl QuerySession {
         Ok(rows)
     }
 
-    /// Completes the partitions and indexes of a table after a load in a transaction of its own. Errors here are
-    /// ignored, because the rows are already committed; see `InsertExec::execute`.
+    /// Completes the partitions and indexes of a table after a load, unless a transaction is in progress. Errors here
+    /// are ignored, because the rows are already committed; see `InsertExec::execute`.
     pub(super) async fn complete_after_load(&self, table: &Table) {
         if self.is_in_transaction() {
             return;
@@ -270,15 +271,14 @@ impl QuerySession {
     }
 }
 
-/// A new table with the columns of a plan, which are all nullable.
+/// Returns a new table with the columns of a plan, all nullable.
 fn new_table(name: &str, rows: &LogicalPlan, options: &[(String, String)]) -> Result<Target> {
     let schema = schema_of(rows)?;
     let design = TableDesign::from_options(option_pairs(options), &schema)?;
     Ok(Target::NewTable { name: name.to_owned(), schema: Arc::new(schema), design: Arc::new(design) })
 }
 
-/// Schema of a table for the rows of a plan. A column that holds nothing but nulls of no type becomes text, as in
-/// PostgreSQL.
+/// Schema of a table for the rows of a plan. A column of untyped nulls becomes text, as in PostgreSQL.
 fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
     let fields = rows.schema().fields().iter().map(|field| match field.data_type() {
         DataType::Null => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
@@ -303,7 +303,7 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
         };
     }
     let schema = schema_of(rows)?;
-    // If the option is repeated, the last one counts.
+    // If the option is repeated, the last value is used.
     let sort_option = options.iter_mut().rev().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
     let explicit =
         TableDesign::from_options(sort_option.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;

@@ -1,12 +1,12 @@
-//! `SET LOCAL`: settings that get their earlier values back when the transaction ends, or when it is rolled back to a
-//! savepoint before them.
+//! `SET LOCAL`: settings whose earlier values are restored when the transaction ends, or when it is rolled back to an
+//! earlier savepoint.
 
 use taut_sql::{Setting, SettingValue, Statement};
 
 use super::{Done, Outcome, QuerySession};
 use crate::error::{QueryError, Result};
 
-/// What `SET LOCAL` has replaced in the transaction in progress, and its savepoints, in order.
+/// Values that `SET LOCAL` has replaced in the transaction in progress, and the savepoints, in order.
 #[derive(Debug, Default)]
 pub(super) struct LocalSettings(Vec<Entry>);
 
@@ -19,12 +19,12 @@ enum Entry {
 }
 
 impl LocalSettings {
-    /// Keeps a value that `SET` gives to a setting: the end of the transaction does not replace it.
+    /// Forgets the earlier values of a setting after a `SET`, so that the end of the transaction does not restore them.
     pub fn forget(&mut self, setting: Setting) {
         self.0.retain(|entry| !matches!(entry, Entry::Earlier(earlier) if earlier.setting() == setting));
     }
 
-    /// Removes the values that were replaced after a savepoint, or all. Returns the last one first.
+    /// Removes and returns the values that were replaced after a savepoint, or all values. The last one comes first.
     fn take_after(&mut self, savepoint: Option<&str>) -> Vec<SettingValue> {
         let start = savepoint.and_then(|name| self.position(name)).map_or(0, |position| position + 1);
         let earlier = |entry| match entry {
@@ -87,7 +87,7 @@ impl QuerySession {
         replaced.iter().try_for_each(|value| self.apply_setting(value))
     }
 
-    /// Value of a setting of the session. `None` for other settings.
+    /// Value of a setting of the session. Returns `None` for other settings.
     fn session_value(&self, setting: Setting) -> Option<SettingValue> {
         Some(match setting {
             Setting::Synchronous => SettingValue::Synchronous(self.transactions.lock().synchronous),

@@ -12,12 +12,12 @@ use crate::mover::policy::{Compaction, CompactionKind, full_merge, next_compacti
 use crate::mover::{CompactionScope, MaintenanceLock, MoverOptions, Worker, is_conflict};
 use crate::write::rewrite::finish_rewrite;
 
-/// Maximum number of attempts to run a compaction whose rows change concurrently.
+/// Maximum number of attempts of a compaction whose rows change concurrently.
 const ATTEMPTS_MAX: usize = 100;
-/// Pause before the second attempt. Before each further attempt it grows by the same time.
+/// Pause before the second attempt. It grows by this duration before each further attempt.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Maximum number of compactions of one kind on a table in one statement. Each leaves less to do, but concurrent
-/// changes may add more.
+/// Maximum number of compactions of one kind on a table in one statement. Each compaction reduces the remaining work,
+/// but concurrent changes may add more.
 const COMPACTIONS_MAX: usize = 10_000;
 
 impl QuerySession {
@@ -47,7 +47,7 @@ impl QuerySession {
         for table in tables {
             let lock = self.mover.shared().lock(table).await;
             match self.vacuum_table(table, full, &options).await {
-                // The other tables are intact.
+                // Damage in one table does not stop the compaction of other tables.
                 Err(error) if error.is_damage() => damaged = damaged.or(Some(error)),
                 result => result?,
             }
@@ -86,8 +86,8 @@ impl QuerySession {
     /// Runs the compaction that `choose` returns for a table, and retries it if its rows change concurrently. Returns
     /// whether there was one. The caller must hold the maintenance lock of the table.
     async fn compact_with_retries(&self, id: TableId, choose: impl Fn(&Table) -> Option<Compaction>) -> Result<bool> {
-        // A compaction fails if one of its pages grows meanwhile. So it takes only the pages that stop growing here,
-        // once the commits that are under way have appended to them.
+        // A compaction fails if one of its pages grows meanwhile. Therefore pages are closed here, and the compaction
+        // takes only closed pages, once running commits have appended to them.
         self.store.close_pages();
         let mut attempts = 0;
         loop {
@@ -95,7 +95,7 @@ impl QuerySession {
             if attempts > 1 {
                 tokio::time::sleep(PAUSE * (attempts as u32 - 1)).await;
             }
-            // A table that no longer exists has nothing left to do.
+            // A dropped table needs no compaction.
             let Some(table) = self.store.snapshot().table_of(id).cloned() else { return Ok(false) };
             let Some(mut compaction) = choose(&table) else { return Ok(false) };
             if compaction.kind == CompactionKind::Seal {
@@ -128,7 +128,7 @@ impl QuerySession {
         if self.is_in_transaction() {
             return;
         }
-        // The mover does not know temporary tables, so that only commits bound their memory.
+        // The mover does not see temporary tables, so only commits bound their memory.
         let may_compact = |table: &&Arc<Table>| table.id.is_temporary() || !self.store.is_read_only();
         let shared = self.mover.shared();
         let snapshot = self.store.snapshot();
@@ -144,7 +144,7 @@ impl QuerySession {
                 shared.status.lock().end_failed(Some((table.id, CompactionKind::Seal)), Duration::ZERO, Some(error));
                 continue;
             };
-            // The previous holder of the lock may have done the work.
+            // The previous holder of the lock may have compacted the table.
             let newest = self.store.snapshot().table_of(table.id).cloned();
             let Some(newest) = newest.filter(|table| shared.is_overfull(table)) else { continue };
             if let Some(compaction) =
@@ -176,7 +176,7 @@ impl QuerySession {
     pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
         let is_limited = match statement.class() {
             StatementClass::Setting => false,
-            // `SET mover = on` counts as maintenance.
+            // `SET mover = on` is in the maintenance class, but has no limit.
             StatementClass::Maintenance(_) => !matches!(statement, Statement::Set(_)),
             StatementClass::TransactionControl => matches!(statement, Statement::Commit),
             _ => true,

@@ -32,8 +32,8 @@ fn is_exhausted(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
-/// Waits briefly until the failed operators have released their memory. Those in other tasks end after the one that
-/// reported the error. The wait is limited, because concurrent statements keep their memory.
+/// Waits briefly until the failed operators have released their memory. Operators in other tasks end after the operator
+/// that reported the error. The wait is limited, because concurrent statements do not release their memory.
 pub(super) async fn wait_for_memory(runtime: &RuntimeEnv) {
     for _ in 0..WAITS_MAX {
         if runtime.memory_pool.reserved() == 0 {

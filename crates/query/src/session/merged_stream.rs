@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   partition 1 --task--> [ | | | ] --+
-//!   partition 2 --task--> [       ] --+--> reader: takes what is ready,
+//!   partition 2 --task--> [       ] --+--> reader: reads what is ready,
 //!   partition 0 -----------------------+    else computes partition 0 itself
 //! ```
 //!
@@ -28,8 +28,8 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-/// Maximum number of batches that wait to be read, per partition. With room for these, no partition has to stop while
-/// the reader computes.
+/// Maximum number of batches that wait to be read, per partition. With this buffer, partitions can continue while the
+/// reader computes.
 const WAITING_MAX: usize = 2;
 
 /// Starts a plan that passes on the rows of a scan. Dropping the stream ends the plan.
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Partition that yields a hundred numbers from `first` on, one per batch. It then ends as `end` states.
+    /// Partition that yields a hundred numbers from `first` on, one per batch. It then ends as `end` specifies.
     #[derive(Debug)]
     struct Numbers {
         schema: SchemaRef,

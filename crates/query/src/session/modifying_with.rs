@@ -1,5 +1,5 @@
 //! Statements that change rows in `WITH`. As in PostgreSQL, all parts of such a statement see the rows as they were
-//! before it, and each part runs to its end, also if nothing reads the rows that it returns.
+//! before it, and each part runs to its end, even if nothing reads the rows that it returns.
 //!
 //! ```text
 //!   compute   every part: the rows to write and those to remove, in order; the rows that a part returns are a relation
@@ -8,7 +8,7 @@
 //!   apply     every part, in order
 //! ```
 //!
-//! Nothing is applied before everything is computed, so that no part sees the changes of another one.
+//! All parts are computed before any is applied, so no part sees the changes of another part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::exec::reads::create_physical_plan;
 use crate::plan::cache::CacheEntry;
 use crate::write::changes::Changes;
 
-/// A part whose changes are computed and not applied.
+/// A part whose changes are computed but not applied.
 struct ComputedPart<'a> {
     mutation: &'a Mutation,
     table: Arc<Table>,
@@ -38,8 +38,8 @@ struct ComputedPart<'a> {
 }
 
 impl QuerySession {
-    /// Runs a statement with statements in `WITH` that change rows, in the transaction in progress or in one of its
-    /// own. Retries it after write conflicts like other changes of rows.
+    /// Runs a statement with statements in `WITH` that change rows, in the transaction in progress or in its own
+    /// transaction. Retries it after write conflicts like other changes of rows.
     pub(super) async fn run_modifying_with(
         &self,
         statement: &ModifyingWith,
@@ -66,7 +66,7 @@ impl QuerySession {
         }
     }
 
-    /// The part with `ON CONFLICT` that changes a table whose constraint is violated.
+    /// Returns the part with `ON CONFLICT` that changes the table whose constraint is violated.
     fn violating_part<'a>(&self, statement: &'a ModifyingWith, violation: &Violation) -> Result<Option<&'a Mutation>> {
         for mutation in statement.mutations().filter(|mutation| mutation.conflict().is_some()) {
             if violation.tables().contains(&self.name(&mutation.table)?.as_str()) {
@@ -156,7 +156,7 @@ impl QuerySession {
     }
 }
 
-/// Refuses to remove or replace a row more than once: which of the changes would take effect is not defined.
+/// Returns an error if two parts remove or replace the same row, because the order of their effects is undefined.
 fn check_changed_once(parts: &[ComputedPart<'_>]) -> Result<()> {
     let mut changed: BTreeMap<TableId, RowSet> = BTreeMap::new();
     for part in parts {

@@ -109,8 +109,10 @@ impl QuerySession {
     }
 }
 
+/// Checks that the object with a name is of the kind that the statement names.
+///
 /// # Errors
-/// If a name is that of a table, view or sequence, but not of the kind that a statement names.
+/// If the object with this name is not of the kind that the statement names.
 pub(super) fn check_kind(catalog: &Catalog, kind: ObjectKind, name: &str) -> Result<()> {
     let (is_table, is_view) = (catalog.table(name).is_some(), catalog.view(name).is_some());
     let is_sequence = !is_table && !is_view && catalog.sequence(name).is_some();
@@ -124,8 +126,8 @@ pub(super) fn check_kind(catalog: &Catalog, kind: ObjectKind, name: &str) -> Res
     }
 }
 
-/// The views that read the named tables or views, and the views that read those: each once, with the table or view that
-/// it reads. Named views are left out.
+/// Returns the views that read the named tables or views, directly or through other views. Each view occurs once, with
+/// the table or view that it reads. Named views are omitted.
 pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -> Vec<(String, String)> {
     let reads: Vec<(&str, Vec<String>)> =
         catalog.views().map(|view| (view.name.as_str(), relations_of_view(view))).collect();
@@ -156,7 +158,7 @@ pub(super) fn view_text(view: &str) -> String {
     format!("view {view:?}")
 }
 
-/// A foreign key of a table, for messages.
+/// Describes a foreign key of a table for messages.
 pub(super) fn foreign_key_text(catalog: &Catalog, table: TableId, key: &ForeignKey) -> String {
     format!("constraint {:?} on table {:?}", key.name, catalog.table_of(table).map_or("", |table| table.name.as_str()))
 }
@@ -171,10 +173,10 @@ pub(super) fn drop_views(edit: &mut CatalogEdit, mut views: Vec<&str>) -> std::r
     Ok(())
 }
 
-/// Notices for what `DROP ... CASCADE` drops beside the named objects.
+/// Returns notices about the objects that `DROP ... CASCADE` drops in addition to the named objects.
 ///
 /// # Errors
-/// If something depends on the named objects, and the statement does not say `CASCADE`.
+/// If something depends on the named objects, and the statement has no `CASCADE`.
 pub(super) fn drop_dependents(
     kind: ObjectKind,
     names: &[String],

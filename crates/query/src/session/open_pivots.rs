@@ -1,4 +1,4 @@
-//! Statements with a `PIVOT` that does not list its values: they are queried first.
+//! Statements with a `PIVOT` that does not list its values. The values are queried first.
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::compute::cast;
@@ -14,7 +14,7 @@ use crate::error::{QueryError, Result};
 use crate::exec::reads::create_physical_plan;
 
 impl QuerySession {
-    /// Runs a statement after it has listed the values of each `PIVOT`, ordered by their texts.
+    /// Queries the values of each `PIVOT`, sorted as text, adds them to the statement and runs it.
     pub(super) async fn run_with_pivots(&self, open: &EngineStatement, parameters: &Parameters) -> Result<Outcome> {
         let mut statement = open.clone();
         while let Some(query) = pivot_values_query(&statement)? {
@@ -24,7 +24,7 @@ impl QuerySession {
         Box::pin(self.run_statement(&with_pivots(statement)?, parameters)).await
     }
 
-    /// Texts of the values that a query returns, and the name of their type.
+    /// Returns the values of a query as text, and the name of their type.
     async fn pivot_values(&self, query: EngineStatement, parameters: &Parameters) -> Result<(Vec<String>, String)> {
         let state = self.state(None);
         let physical = create_physical_plan(&state, &plan_part(&state, query, parameters).await?).await?;

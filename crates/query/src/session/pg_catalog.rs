@@ -1,5 +1,5 @@
-//! The schema `pg_catalog`: the system catalogs of PostgreSQL that programs read to learn the tables, columns,
-//! constraints and indexes of a database.
+//! The schema `pg_catalog`: the system catalogs of PostgreSQL from which programs read the tables, columns, constraints
+//! and indexes of a database.
 //!
 //! ```text
 //!   objects.rs       the relations of a snapshot, each with an oid
@@ -11,8 +11,8 @@
 //!   functions.rs     what pg_get_constraintdef, to_regclass and similar functions look up
 //! ```
 //!
-//! They describe the relations of the user. An oid is derived from the name of its object, so it is the same in every
-//! session, and stays the same until the object is renamed.
+//! The catalogs describe the relations of the user. An oid is derived from the name of its object, so it is the same in
+//! every session, and stays the same until the object is renamed.
 
 mod constraints;
 mod functions;
@@ -43,7 +43,7 @@ const SCHEMA: &str = taut_sql::PG_CATALOG;
 pub struct SystemCatalog {
     /// Name in schema `pg_catalog`.
     pub name: &'static str,
-    /// Names and types of its columns. Those of PostgreSQL that are left out have no meaning in Taut.
+    /// Names and types of its columns. Columns of PostgreSQL that have no meaning in Taut are omitted.
     columns: &'static [(&'static str, CatalogType)],
     rows: fn(&Objects<'_>) -> Vec<CatalogRow>,
 }
@@ -81,7 +81,7 @@ impl SystemCatalog {
         functions::COMMENTS,
     ];
 
-    /// Whether users are meant to read it. The others are read by functions.
+    /// Whether the catalog is listed for users. Only functions read the other catalogs.
     pub fn is_listed(&self) -> bool {
         self.name.starts_with("pg_")
     }
@@ -108,7 +108,7 @@ enum CatalogType {
     Boolean,
     SmallInt,
     Integer,
-    /// Also for oids.
+    /// A bigint or an oid.
     BigInt,
     Real,
     Text,

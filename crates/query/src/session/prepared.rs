@@ -16,7 +16,7 @@ impl PreparedStatements {
     /// is only what follows `PREPARE name AS`.
     ///
     /// # Errors
-    /// If the name is taken.
+    /// If the name is already used.
     pub fn insert(&self, name: &str, prepared: Statement) -> Result<()> {
         let mut all = self.0.lock();
         if all.contains_key(name) {

@@ -42,7 +42,7 @@ use crate::plan::statement_to_plan;
 use crate::runtime::progress::{Progress, ProgressCallback, ProgressCounter, ScanProgress};
 use crate::write::changes::Changes;
 
-/// Settings of DataFusion's own spill files. They are refused, because `runtime/spill.rs` creates the spill files.
+/// Settings of DataFusion's own spill files. They are rejected, because `runtime/spill.rs` creates the spill files.
 pub(super) const SPILL_SETTINGS: [&str; 3] = [
     "datafusion.runtime.temp_directory",
     "datafusion.runtime.max_temp_directory_size",
@@ -119,7 +119,7 @@ impl QuerySession {
         }
     }
 
-    /// Returns the rows of a query whose cached plan is a lookup of few rows. `None` for all other statements, which
+    /// Returns the rows of a query whose cached plan is a lookup. Returns `None` for all other statements, which
     /// [`QuerySession::run`] runs.
     ///
     /// # Errors
@@ -305,8 +305,8 @@ impl QuerySession {
         self.run_engine(&request, &Parameters::default()).await
     }
 
-    /// Runs a query from its cached plan. If the plan is worth caching, calls `plan_query` to create it. `None` if
-    /// the query has no cached plan, or the plan cannot take these values.
+    /// Runs a query from its cached plan. If the plan is worth caching, calls `plan_query` to create it. Returns `None`
+    /// if the query has no cached plan, or if the plan does not accept these values.
     async fn run_cached<F: Future<Output = Result<(SessionState, LogicalPlan)>>>(
         &self,
         entry: &CacheEntry,
@@ -481,7 +481,7 @@ impl<'a> QueryRequest<'a> {
     }
 }
 
-/// Returns positional parameters. Cached plans do not take named ones.
+/// Returns positional parameters. Returns `None` for named parameters, which cached plans do not accept.
 pub(super) fn positional(parameters: &Parameters) -> Option<&[Value]> {
     match parameters {
         Parameters::Positional(values) => Some(values),
@@ -506,7 +506,7 @@ fn start_query(
     if config.options().execution.batch_size == ExecutionOptions::default().batch_size
         && let Some(rows) = batch_rows
     {
-        // A batch size that the user set is kept.
+        // Does not reduce the batch size that the user set.
         let rows = rows.max(config.batch_size());
         config = config.with_batch_size(rows);
     }
@@ -533,8 +533,8 @@ fn start_query(
     }
 }
 
-/// Computes a stream in a task, so that the reader is not blocked while a batch takes long. Dropping the stream ends
-/// the task at its next await.
+/// Computes a stream in a task, so that a slow batch does not block the reader. Dropping the stream ends the task at
+/// its next await.
 fn spawn_stream(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
     let mut computed = RecordBatchReceiverStream::builder(rows.schema(), BATCHES_AHEAD);
     let sender = computed.tx();
@@ -551,7 +551,7 @@ fn spawn_stream(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStrea
     computed.build()
 }
 
-/// What a `PREPARE` without declared types of parameters prepares. `None` if it declares types.
+/// Returns the statement that a `PREPARE` without parameter types prepares. Returns `None` if it declares types.
 fn untyped(prepared: &EngineStatement) -> Option<&Ast> {
     let EngineStatement::Statement(prepare) = prepared else { return None };
     match prepare.as_ref() {
@@ -560,7 +560,7 @@ fn untyped(prepared: &EngineStatement) -> Option<&Ast> {
     }
 }
 
-/// The table into which a plan inserts rows. `None` for other plans.
+/// Returns the table into which a plan inserts rows. Returns `None` for other plans.
 ///
 /// # Errors
 /// If the target is not a stored table: registered batches and files can only be read.
@@ -576,7 +576,7 @@ fn insert_target(plan: &LogicalPlan) -> Result<Option<Arc<Table>>> {
     }
 }
 
-/// Verb of a plan that writes rows; `None` for a query.
+/// Verb of a plan that writes rows. Returns `None` for a query.
 ///
 /// # Errors
 /// If the statement is not supported.

@@ -1,5 +1,5 @@
-//! `CREATE OR REPLACE TABLE`: drops a table and creates another of its name, in one transaction. Views that read the
-//! table stay, if they can be planned on the new one.
+//! `CREATE OR REPLACE TABLE`: drops a table and creates another with the same name, in one transaction. Views that read
+//! the table remain if they can be planned on the new table.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use super::{Done, QuerySession, query_tables};
 use crate::error::{Dependency, QueryError, Result};
 use crate::write::changes::Changes;
 
-/// Name of a new table, in the schema of the table that it replaces, until that is dropped. No statement can have it.
+/// Name of a new table, in the schema of the table that it replaces, until the old table is dropped. No statement can
+/// contain this name.
 const NEW_TABLE: &str = "\0new";
 
 impl QuerySession {
@@ -42,7 +43,8 @@ impl QuerySession {
                     };
                     let reads_old = is_read(name) || views.iter().any(|(view, _)| is_read(view));
                     if let Some(transaction) = target.transaction().filter(|_| reads_old) {
-                        // Rows that others insert after the query has read the old table would be dropped with it.
+                        // Otherwise rows that concurrent transactions insert after the query read the old table would
+                        // be lost.
                         transaction.require_unchanged(old.id);
                     }
                     let new_name = &sibling_name(name, NEW_TABLE);
@@ -70,8 +72,10 @@ impl QuerySession {
     }
 }
 
+/// Checks that no other table depends on a table that is replaced.
+///
 /// # Errors
-/// If another table has a foreign key to the table, or a default that uses a sequence of it.
+/// If another table has a foreign key to the table, or a default that uses one of its sequences.
 fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()> {
     let children = snapshot.tables().filter(|child| child.id != table.id);
     let keys = children.flat_map(|child| child.constraints.foreign_keys.iter().map(move |key| (child.id, key)));
@@ -97,7 +101,7 @@ fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()
     })
 }
 
-/// Drops a table, calls `create` to create another of its name, and keeps the views that read the table.
+/// Drops a table, calls `create` to create another with the same name, and keeps the views that read the table.
 fn replace(
     edit: &mut CatalogEdit,
     old: &Arc<Table>,

@@ -1,4 +1,4 @@
-//! Statements that run again: after a conflict with a change of columns, or with other joins after memory ran out.
+//! Retries of statements: after a conflict with a change of columns, or with other joins after memory ran out.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::merge_join::{is_out_of_memory, wait_for_memory};
 use super::{Outcome, QuerySession};
 use crate::error::Result;
 
-/// Maximum number of times that a statement runs that conflicts with changes of columns or constraints.
+/// Maximum number of attempts of a statement that conflicts with changes of columns or constraints.
 const ATTEMPTS_MAX: u64 = 100;
-/// Maximum milliseconds before it runs again.
+/// Maximum pause before a retry, in milliseconds.
 const RETRY_PAUSE_MAX: u64 = 20;
 
 impl QuerySession {
-    /// Runs a statement. Runs it again if it conflicts with a concurrent change of columns or constraints, provided
-    /// that it is a transaction of its own and reads no rows that can be read only once.
+    /// Runs a statement. Retries it after a conflict with a concurrent change of columns or constraints, if no
+    /// transaction is in progress and [`can_rerun`] returns true.
     pub(super) async fn run_with_retries(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         for attempt in 1..ATTEMPTS_MAX {
             match self.run_with_memory_fallback(statement, parameters).await {

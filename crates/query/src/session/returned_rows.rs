@@ -1,4 +1,4 @@
-//! Rows of a mutation with `RETURNING`: those that it returns, and those that go into the table.
+//! Rows of a mutation with `RETURNING`: the returned rows, and the rows to insert.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::error::{QueryError, Result};
 use crate::exec::mutation::split_by_action;
 use crate::write::coerce::Coercion;
 
-/// Refuses aggregates and window functions in `RETURNING`, outside of its subqueries.
+/// Rejects aggregates and window functions in `RETURNING`, outside of its subqueries.
 pub(super) fn check_returning(plan: &LogicalPlan) -> datafusion::common::Result<()> {
     let mut refused = None;
     plan.apply(|node| {
@@ -39,7 +39,7 @@ pub(super) fn check_returning(plan: &LogicalPlan) -> datafusion::common::Result<
 pub(super) struct ReturnedRows {
     /// Rows that `RETURNING` reads.
     pub returned: MemTable,
-    /// Rows that go into the table. Not used for `DELETE`, which inserts none.
+    /// Rows to insert into the table. Not used for `DELETE`.
     pub inserted: MemTable,
 }
 

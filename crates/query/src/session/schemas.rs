@@ -26,7 +26,7 @@ impl QuerySession {
         self.search_path.lock().clone()
     }
 
-    /// The relation that a statement names: see [`SearchPath::name`].
+    /// Resolves the name of a relation in a statement: see [`SearchPath::name`].
     pub(super) fn name(&self, reference: &TableReference) -> Result<String> {
         self.check_is_own(reference)?;
         self.search_path().name(&self.snapshot(), reference)
@@ -36,14 +36,14 @@ impl QuerySession {
         references.iter().map(|reference| self.name(reference)).collect()
     }
 
-    /// The name of a relation that a statement creates: see [`SearchPath::new_name`].
+    /// Resolves the name of a relation that a statement creates: see [`SearchPath::new_name`].
     pub(super) fn new_name(&self, reference: &TableReference, is_temporary: bool) -> Result<String> {
         self.check_is_own(reference)?;
         self.search_path().new_name(&self.snapshot(), reference, is_temporary)
     }
 
     /// The name of a view that a statement creates. A view that reads a temporary relation is temporary itself; returns
-    /// a notice then, unless the statement says so.
+    /// a notice then, unless the statement has `TEMPORARY`.
     pub(super) fn new_view_name(
         &self,
         reference: &TableReference,
@@ -63,7 +63,7 @@ impl QuerySession {
         Ok((name, reads_temporary.then(notice)))
     }
 
-    /// The reference that a text of the API stands for: a name, or a schema and a name. The text has the form of
+    /// Converts a relation name from the API, with or without a schema, to a reference. The name has the format of
     /// [`relation_name`].
     pub(super) fn reference(text: &str) -> TableReference {
         let (schema, name) = split_relation_name(text);
@@ -115,7 +115,7 @@ impl QuerySession {
             let of_kind = contents.iter().filter(|(other, _)| *other == kind).map(|(_, relation)| relation.clone());
             let relations: Vec<String> = of_kind.collect();
             notices.extend(relations.iter().map(|relation| format!("drop cascades to {kind} {relation:?}")));
-            // What an earlier kind or relation took with it no longer exists.
+            // A relation that an earlier drop has dropped too no longer exists.
             let outcome = match kind {
                 ObjectKind::Sequence => self.drop_sequences(&relations, true, true)?,
                 kind => self.drop_names(kind, &relations, true, true)?,
@@ -208,7 +208,7 @@ impl QuerySession {
         Ok(Outcome::Done(done))
     }
 
-    /// The source of the columns of a new table, with the relations that it names.
+    /// Returns the source of a new table's columns with the names of its relations resolved.
     pub(super) fn named_source<'a>(&self, source: &'a TableSource, table: &str) -> Result<Cow<'a, TableSource>> {
         Ok(match source {
             TableSource::Columns { columns, declared } => {
@@ -223,7 +223,7 @@ impl QuerySession {
         })
     }
 
-    /// Changes of a table, with the relations that they name.
+    /// Returns changes of a table with the names of their relations resolved.
     pub(super) fn named_changes(&self, changes: &[SchemaChange], table: &str) -> Result<Vec<SchemaChange>> {
         let named = |change: &SchemaChange| {
             let mut change = change.clone();
@@ -266,7 +266,7 @@ impl QuerySession {
         Ok(())
     }
 
-    /// A default whose sequences are named with their schemas.
+    /// Adds schemas to the names of sequences in a default.
     fn named_default(&self, sql: &str) -> Result<String> {
         let mut error = None;
         let named = with_named_sequences(sql, |reference| match self.name(reference) {
@@ -316,8 +316,10 @@ fn owned_sequences(catalog: &Catalog, table: Option<TableId>) -> Vec<String> {
     owned.filter_map(|owned| Some(catalog.sequence_of(owned.sequence)?.name.clone())).collect()
 }
 
+/// Checks that no view reads one of the relations.
+///
 /// # Errors
-/// If views read one of the named relations: they have the names as text.
+/// If a view reads one of the relations: the text of the view contains the name.
 fn refuse_readers(catalog: &Catalog, verb: &'static str, object: String, relations: BTreeSet<&str>) -> Result<()> {
     let read = |view: &View| relations_of_view(view).into_iter().find(|name| relations.contains(name.as_str()));
     let dependencies = catalog.views().filter_map(|view| {
@@ -335,7 +337,7 @@ fn refuse_readers(catalog: &Catalog, verb: &'static str, object: String, relatio
     }
 }
 
-/// Gives a relation another name, which may be in another schema.
+/// Renames a relation, possibly to a name in another schema.
 fn move_relation(edit: &mut CatalogEdit, kind: ObjectKind, name: &str, new_name: &str) -> Result<()> {
     match kind {
         ObjectKind::Sequence => {
@@ -358,8 +360,10 @@ fn move_relation(edit: &mut CatalogEdit, kind: ObjectKind, name: &str, new_name:
     }
 }
 
+/// Checks that the indexes of a moved table have free names in its new schema.
+///
 /// # Errors
-/// If an index of a table that gets another schema has the name of a relation there.
+/// If an index of a table that moves to another schema has the name of a relation there.
 fn check_index_names(catalog: &Catalog, table: TableId, new_name: &str) -> std::result::Result<(), CommitError> {
     let Some(table) = catalog.table_of(table) else { return Ok(()) };
     let schema = split_relation_name(new_name).0;

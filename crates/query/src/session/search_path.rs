@@ -10,7 +10,7 @@ use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name};
 use crate::error::{QueryError, Result, TemporaryError};
 
 /// Schemas in which names without a schema are looked up, in order. Some may not exist. Temporary relations come first,
-/// unless the path has their schema at another place.
+/// unless the path lists their schema at another position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchPath {
     schemas: Arc<[String]>,
@@ -29,7 +29,7 @@ impl SearchPath {
         Self { has_implicit_temporary: false, ..path }
     }
 
-    /// The schemas as a view stores them: none for the default.
+    /// The schemas as a view stores them. Empty for the default path.
     pub fn to_stored(&self, view: &str) -> Vec<String> {
         let temporary =
             (self.has_implicit_temporary && is_temporary_relation(view)).then(|| TEMPORARY_SCHEMA.to_owned());
@@ -53,7 +53,7 @@ impl SearchPath {
         self.schemas.iter().map(String::as_str).find(exists)
     }
 
-    /// What a name without a schema may stand for, in the order of the path.
+    /// Candidate relations for a name without a schema, in the order of the path.
     pub fn candidates(&self, catalog: &Catalog, name: &str) -> impl Iterator<Item = String> {
         let temporary = self.searches_temporary_first(catalog).then_some(TEMPORARY_SCHEMA);
         let schemas = temporary.into_iter().chain(self.schemas.iter().map(String::as_str));
@@ -64,8 +64,8 @@ impl SearchPath {
         self.has_implicit_temporary && catalog.has_schema(TEMPORARY_SCHEMA)
     }
 
-    /// The relation that a statement names. If no relation has the name, returns the name in the current schema; a
-    /// lookup of it finds nothing.
+    /// Resolves the name of a relation in a statement. If no relation has the name, returns the name in the current
+    /// schema, so that a lookup finds nothing.
     ///
     /// # Errors
     /// If the name has no schema, and the path is empty.
@@ -73,7 +73,7 @@ impl SearchPath {
         self.name_beside(catalog, reference, None)
     }
 
-    /// Like [`SearchPath::name`], for a statement that creates `new`: the name may stand for the new relation.
+    /// Like [`SearchPath::name`], for a statement that creates `new`: the name may refer to the new relation.
     ///
     /// # Errors
     /// If the name has no schema, and the path is empty.
@@ -87,7 +87,7 @@ impl SearchPath {
         }
         let exists = |candidate: &String| new == Some(candidate.as_str()) || !catalog.is_name_free(candidate);
         let temporary = || Some(relation_name(TEMPORARY_SCHEMA, name)).filter(|_| self.has_implicit_temporary);
-        // The new relation may be the first temporary one, so that its schema does not exist yet.
+        // If the new relation is the first temporary relation, its schema does not exist yet.
         let new_temporary = new.and_then(|new| temporary().filter(|candidate| candidate == new));
         if let Some(found) = new_temporary.or_else(|| self.candidates(catalog, name).find(exists)) {
             return Ok(found);
@@ -99,7 +99,7 @@ impl SearchPath {
     /// The name of a relation that a statement creates.
     ///
     /// # Errors
-    /// If its schema does not exist, or is not the temporary one although the relation is.
+    /// If its schema does not exist, or if the relation is temporary and its schema is not.
     pub fn new_name(&self, catalog: &Catalog, reference: &TableReference, is_temporary: bool) -> Result<String> {
         let schema = match reference.schema() {
             Some(TEMPORARY_SCHEMA) => TEMPORARY_SCHEMA,

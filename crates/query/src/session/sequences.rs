@@ -1,4 +1,4 @@
-//! Sequences: `CREATE`, `ALTER` and `DROP SEQUENCE`, and the numbers that a session takes from them.
+//! Sequences: `CREATE`, `ALTER` and `DROP SEQUENCE`, and the numbers that a session gets from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::error::{Dependency, QueryError, Result, SequenceError, TemporaryError
 use crate::expressions::{Schemas, Sequences};
 use crate::write::changes::Changes;
 
-/// Access of functions to the sequences and schemas that a session sees, and the numbers that it has taken.
+/// Access of SQL functions to the sequences and schemas that a session sees, and the numbers that the session has
+/// taken.
 #[derive(Debug)]
 pub(super) struct SessionObjects {
     store: Arc<Store>,
@@ -30,7 +31,7 @@ pub(super) struct SessionObjects {
     taken: Mutex<TakenNumbers>,
 }
 
-/// The last number that a session has taken from each sequence, and from any.
+/// The last number that a session has taken from each sequence, and from any sequence.
 #[derive(Debug, Default)]
 struct TakenNumbers {
     by_sequence: BTreeMap<SequenceId, i64>,
@@ -49,7 +50,7 @@ impl SessionObjects {
         }
     }
 
-    /// The sequence of a name, as `nextval` gets it: an identifier, with a schema or without.
+    /// Looks up a sequence by the argument of `nextval`: an identifier with or without a schema.
     fn find(&self, name: &str) -> Result<Sequence> {
         let snapshot = self.snapshot();
         let relation = self.search_path.lock().name(&snapshot, &TableReference::parse_str(name))?;
@@ -60,7 +61,7 @@ impl SessionObjects {
         }
     }
 
-    /// Refuses to take numbers in a read-only transaction, except from a temporary sequence.
+    /// Rejects taking numbers in a read-only transaction, unless the sequence is temporary.
     fn check_may_write(&self, sequence: SequenceId, function: &str) -> Result<()> {
         let is_read_only = self.store.is_read_only() || self.transactions.lock().modes().read_only;
         match is_read_only && !sequence.is_temporary() {
@@ -273,7 +274,7 @@ pub(super) fn create_owned_sequence(
     let mut numbered = (1..).map(|number| sibling_name(table, &format!("{base}{number}")));
     let base = sibling_name(table, &base);
     let name = Some(base.clone()).filter(is_free).or_else(|| numbered.find(is_free)).unwrap_or(base);
-    // For example that of a `SERIAL` column without its default. Nothing else uses it, or it stays.
+    // The old sequence is dropped if no default uses it, for example if a `SERIAL` column has lost its default.
     if let Some(old) = constraints.sequences.get(&column).copied() {
         let used = defaults_on(edit.catalog(), &[old.sequence]);
         if let Some(usage) = used.first() {
@@ -344,7 +345,8 @@ impl QuerySession {
     }
 }
 
-/// A sequence as `CREATE SEQUENCE` declares it. Its numbers are of `default_type`, unless the options say otherwise.
+/// Returns a sequence as `CREATE SEQUENCE` declares it. Its numbers have type `default_type`, unless the options
+/// specify another type.
 pub(super) fn new_sequence(name: &str, options: &SequenceOptions, default_type: LogicalType) -> Result<Sequence> {
     let template = Sequence {
         id: SequenceId(0),
@@ -362,7 +364,7 @@ pub(super) fn new_sequence(name: &str, options: &SequenceOptions, default_type: 
     Ok(Sequence { last: sequence.start, ..sequence })
 }
 
-/// A sequence with other options.
+/// Returns a sequence with changed options.
 fn altered_sequence(sequence: &Sequence, options: &SequenceOptions) -> Result<Sequence> {
     let altered = with_options(sequence, options, false)?;
     if let Some(restart) = options.restart {
@@ -374,7 +376,7 @@ fn altered_sequence(sequence: &Sequence, options: &SequenceOptions) -> Result<Se
     Ok(altered)
 }
 
-/// Replaces the options that are given. If the sequence is new, those that are not given get their defaults.
+/// Replaces the given options. If the sequence is new, other options get their defaults.
 fn with_options(sequence: &Sequence, options: &SequenceOptions, is_new: bool) -> Result<Sequence> {
     let logical_type = options.logical_type.unwrap_or(sequence.logical_type);
     let increment = options.increment.unwrap_or(sequence.increment);
@@ -386,7 +388,7 @@ fn with_options(sequence: &Sequence, options: &SequenceOptions, is_new: bool) ->
         return invalid("sequence type must be smallint, integer, or bigint".to_owned());
     };
     let (least, greatest) = if increment > 0 { (1, *range.end()) } else { (*range.start(), -1) };
-    // A new type brings new limits where the old ones were those of the old type.
+    // A new type replaces a limit that is the default of the old type.
     let old_range = sequence.logical_type.integer_range();
     let is_default =
         |limit: i64| old_range.as_ref().is_some_and(|range| [range.start(), range.end()].contains(&&limit));
@@ -433,7 +435,7 @@ pub(super) fn restart_owned(edit: &mut CatalogEdit, table: TableId) -> Result<()
     Ok(())
 }
 
-/// Takes the first numbers of a new sequence, which are computed elsewhere.
+/// Skips the first numbers of a new sequence, which the caller has assigned.
 pub(super) fn skip_numbers(edit: &mut CatalogEdit, sequence: Sequence, count: u64) -> Result<()> {
     let nth = |index: u64| {
         let offset = i64::try_from(index).ok().and_then(|index| index.checked_mul(sequence.increment));
@@ -456,7 +458,7 @@ pub(super) fn alter_owned(edit: &mut CatalogEdit, sequence: SequenceId, options:
     Ok(edit.alter_sequence(altered_sequence(&old, options)?, options.restart.is_some())?)
 }
 
-/// Makes a sequence belong to a column, or to none. `None` changes nothing.
+/// Assigns a sequence to a column, or to no column. `None` changes nothing.
 fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option<(String, String)>>) -> Result<()> {
     let Some(owner) = owner else { return Ok(()) };
     let is_identity = |table: &Arc<Table>| {
@@ -484,7 +486,7 @@ fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option
     })?)
 }
 
-/// Makes a sequence belong to no column.
+/// Removes the owner of a sequence.
 fn clear_owner(edit: &mut CatalogEdit, sequence: SequenceId) -> Result<(), CommitError> {
     let owns = |table: &&Arc<Table>| table.constraints.sequences.values().any(|owned| owned.sequence == sequence);
     let owners: Vec<TableId> = edit.catalog().tables().filter(owns).map(|table| table.id).collect();
@@ -503,7 +505,8 @@ fn change_constraints(
     set_constraints(edit, table, constraints)
 }
 
-/// The first of some sequences that belongs to an identity column: table, column and sequence.
+/// Finds the first of the given sequences that belongs to an identity column. Returns the names of the table, the
+/// column and the sequence.
 fn identity_of(catalog: &Catalog, sequences: &BTreeMap<&str, SequenceId>) -> Option<(String, String, String)> {
     let owned = catalog.tables().flat_map(|table| {
         let owned = table.constraints.sequences.iter();
@@ -515,7 +518,7 @@ fn identity_of(catalog: &Catalog, sequences: &BTreeMap<&str, SequenceId>) -> Opt
     Some((table.name.clone(), table.schema.column(*column).name.clone(), name.to_owned()))
 }
 
-/// A default that takes numbers of a sequence.
+/// A column default that uses a sequence.
 pub(super) struct DefaultUse {
     table: TableId,
     table_name: String,
@@ -544,7 +547,7 @@ pub(super) fn drop_defaults(edit: &mut CatalogEdit, uses: &[DefaultUse]) -> Resu
     })
 }
 
-/// The defaults that take numbers of some sequences.
+/// Returns the defaults that use the given sequences.
 pub(super) fn defaults_on(catalog: &Catalog, sequences: &[SequenceId]) -> Vec<DefaultUse> {
     let names: Vec<&str> = sequences.iter().filter_map(|id| Some(catalog.sequence_of(*id)?.name.as_str())).collect();
     match names.is_empty() {
@@ -553,7 +556,7 @@ pub(super) fn defaults_on(catalog: &Catalog, sequences: &[SequenceId]) -> Vec<De
     }
 }
 
-/// The defaults of other tables that take numbers of sequences which belong to columns of some tables.
+/// Returns the defaults of other tables that use sequences owned by columns of the given tables.
 pub(super) fn uses_of_owned(catalog: &Catalog, tables: &[TableId]) -> Vec<DefaultUse> {
     let owners = tables.iter().filter_map(|table| catalog.table_of(*table));
     let owned: Vec<_> =
@@ -563,7 +566,7 @@ pub(super) fn uses_of_owned(catalog: &Catalog, tables: &[TableId]) -> Vec<Defaul
     uses
 }
 
-/// The defaults of other columns that take numbers of the sequence which belongs to a column.
+/// Returns the defaults of other columns that use the sequence owned by a column.
 pub(super) fn uses_of_column(catalog: &Catalog, table: &Table, column: ColumnIndex) -> Vec<DefaultUse> {
     let Some(owned) = table.constraints.sequences.get(&column) else { return Vec::new() };
     let mut uses = defaults_on(catalog, &[owned.sequence]);
@@ -571,7 +574,7 @@ pub(super) fn uses_of_column(catalog: &Catalog, table: &Table, column: ColumnInd
     uses
 }
 
-/// The defaults that take numbers of the sequences whose name meets a condition.
+/// Returns the defaults that use a sequence whose name satisfies `is_used`.
 fn uses_in_defaults(catalog: &Catalog, is_used: impl Fn(&str) -> bool) -> Vec<DefaultUse> {
     let mut uses = Vec::new();
     for table in catalog.tables() {
@@ -589,7 +592,7 @@ fn uses_in_defaults(catalog: &Catalog, is_used: impl Fn(&str) -> bool) -> Vec<De
     uses
 }
 
-/// Gives a sequence another name, also in the defaults that take numbers from it.
+/// Renames a sequence, also in the defaults that use it.
 pub(super) fn rename_sequence(edit: &mut CatalogEdit, sequence: Sequence, new_name: &str) -> Result<()> {
     let name = sequence.name.clone();
     edit.alter_sequence(Sequence { name: new_name.to_owned(), ..sequence }, false)?;

@@ -63,12 +63,12 @@ fn search_path_text(path: &SearchPath) -> String {
 }
 
 impl QuerySession {
-    /// Time limit of each statement of this session; `None` for no limit.
+    /// Time limit of each statement of this session. Returns `None` if there is no limit.
     pub fn statement_timeout(&self) -> Option<Duration> {
         *self.statement_timeout.lock()
     }
 
-    /// Values of all settings now.
+    /// Current values of all settings.
     pub(super) fn setting_values(&self) -> SettingValues {
         let (defaults, current, synchronous) = {
             let transactions = self.transactions.lock();

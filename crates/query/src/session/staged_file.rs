@@ -32,9 +32,9 @@ use crate::plan::files::is_url;
 /// Prefix of the names of hidden directories.
 const PREFIX: &str = ".taut-copy-";
 
-/// Texts in the engine's messages about a file that cannot be written.
+/// Substrings of the engine's messages about a file that cannot be written.
 const WRITE_ERRORS: [&str; 2] = ["Unable to copy data to file", "Error writing to object store"];
-/// Text in the engine's message about a file whose end cannot be written. The engine drops the cause.
+/// Substring of the engine's message about a file whose end cannot be written. The engine drops the cause.
 const UNNAMED_WRITE_ERROR: &str = "Error encountered while finalizing writes";
 
 /// A file or a directory of files that is written beside its target. Dropping it removes it, unless it was published.
@@ -69,7 +69,7 @@ impl StagedFile {
         let Some(staged) = Self::create_for_target(&copy.output_url, !copy.partition_by.is_empty())? else {
             return Ok(None);
         };
-        // A URL, so that no character of the path has a special meaning.
+        // The engine gets a URL, so that no character of the path is special.
         let path =
             std::path::absolute(&staged.staged).map_err(|error| staged.error("find the absolute path of", error))?;
         let url = if staged.is_directory { Url::from_directory_path(path) } else { Url::from_file_path(path) };
@@ -95,7 +95,7 @@ impl StagedFile {
             target => target,
         };
         let target = match fs::symlink_metadata(target) {
-            // The link stays; the file that it points to is replaced.
+            // Replaces the file that the link points to, not the link.
             Ok(metadata) if metadata.is_symlink() => {
                 fs::canonicalize(target).map_err(|error| file_error(Path::new(target), "resolve link", error))?
             }
@@ -123,7 +123,7 @@ impl StagedFile {
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let directory = StagingDirectory::create_in(parent)
             .map_err(|error| file_error(&target, "create a temporary directory for", error))?;
-        // DataFusion's writer takes a name without an extension for a directory.
+        // DataFusion's writer treats a name without an extension as a directory.
         let mut name = name.to_owned();
         if target.extension().is_none() && !is_directory {
             name.push(".copy");
@@ -131,7 +131,7 @@ impl StagedFile {
         Ok(Some(Self { staged: directory.path.join(name), target, is_directory, _directory: directory }))
     }
 
-    /// Gives the complete file its name and the permissions of the file that it replaces.
+    /// Renames the complete file to its target, with the permissions of the file that it replaces.
     ///
     /// # Errors
     /// If the file cannot be synced or renamed. The target has then not changed.
@@ -201,7 +201,7 @@ impl StagingDirectory {
             let number = CREATED.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match create_private(&path) {
-                // A killed process had the same id.
+                // A killed process with the same id has left this directory.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 created => created?,
             }
@@ -247,7 +247,7 @@ fn create_private(path: &Path) -> io::Result<()> {
     fs::create_dir(path)
 }
 
-/// Whether a name has the form that [`StagingDirectory::create_in`] uses: the prefix, a process id and a number.
+/// Whether a name has the format of [`StagingDirectory::create_in`]: the prefix, a process id and a number.
 fn is_staging_name(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbers = name.strip_prefix(PREFIX).and_then(|numbers| numbers.split_once('-'));
@@ -299,7 +299,7 @@ fn is_in_database(path: &Path) -> bool {
     })
 }
 
-/// The operating system's error whose number is in a message, such as `... (os error 28)`.
+/// Extracts the operating system's error from a message such as `... (os error 28)`.
 fn os_error(message: &str) -> Option<io::Error> {
     let (_, rest) = message.rsplit_once("(os error ")?;
     let (number, _) = rest.split_once(')')?;

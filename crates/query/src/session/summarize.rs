@@ -14,7 +14,7 @@ use crate::error::{QueryError, Result};
 use crate::exec::reads::withdraw_reads;
 use crate::plan::statement_to_plan;
 
-/// Expressions of one column, with the names of the result columns.
+/// Expressions that summarize one column, with the names of the result columns.
 type ColumnSummary = [(&'static str, String); 12];
 
 impl QuerySession {
@@ -30,7 +30,7 @@ impl QuerySession {
         }
     }
 
-    /// Expressions for the columns that a query returns.
+    /// Plans a query and returns the summary expressions of its columns.
     async fn columns_of(&self, query: &str) -> Result<Vec<ColumnSummary>> {
         let Some(Statement::Engine { statement, .. }) = taut_sql::parse(query)?.pop() else {
             return Err(no_query());
@@ -82,23 +82,23 @@ fn column_summary(index: usize, field: &Field) -> ColumnSummary {
     ]
 }
 
-/// Whether values of a type can be compared and written as text. Those of structures in files cannot.
+/// Whether values of a type can be compared and written as text. Values of nested types in files cannot.
 fn has_text(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::Struct(_) | DataType::Map(..) | DataType::Union(..))
 }
 
-/// Time since 1970 in seconds, which double precision holds to the microsecond.
+/// SQL expression for seconds since 1970, which double precision represents to the microsecond.
 fn epoch(column: &str) -> String {
     format!("extract(epoch FROM {column})::double precision")
 }
 
-/// The point in time of a number of seconds since 1970, as text.
+/// SQL expression that converts seconds since 1970 to a timestamp, as text.
 fn point_in_time(seconds: &str, has_zone: bool) -> String {
     let start = if has_zone { "timestamptz '1970-01-01 00:00:00+00'" } else { "timestamp '1970-01-01'" };
     format!("({start} + {seconds} * interval '1 second')::text")
 }
 
-/// The average, as text.
+/// SQL expression for the average, as text.
 fn average(column: &str, data_type: &DataType) -> String {
     match data_type {
         _ if data_type.is_numeric() => format!("avg({column}::double precision)::text"),
@@ -108,13 +108,13 @@ fn average(column: &str, data_type: &DataType) -> String {
     }
 }
 
-/// An estimate, as text. Those of integers are rounded.
+/// SQL expression for an estimated quantile, as text. Estimates of integers are rounded.
 fn quantile(column: &str, data_type: &DataType, fraction: &str) -> String {
     let estimate = |value: String| format!("approx_quantile({value}, {fraction})");
     let of_number = estimate(format!("{column}::double precision"));
     let of_time = estimate(epoch(column));
     match data_type {
-        // Double precision may round to a number that bigint does not hold.
+        // Double precision may round to a number that exceeds bigint.
         _ if data_type.is_integer() => format!("round({of_number})::decimal(20, 0)::text"),
         _ if data_type.is_numeric() => format!("{of_number}::text"),
         DataType::Date32 => format!("(date '1970-01-01' + round({of_time} / 86400)::integer)::text"),
@@ -123,7 +123,7 @@ fn quantile(column: &str, data_type: &DataType, fraction: &str) -> String {
     }
 }
 
-/// The query for the statistics of all columns. `None` if there are no columns.
+/// Returns the query for the statistics of all columns. Returns `None` if there are no columns.
 fn summary_query(query: &str, summaries: &[ColumnSummary]) -> Option<String> {
     let names: Vec<String> = summaries.first()?.iter().map(|(name, _)| quote_name(name)).collect();
     let array = |(index, name): (usize, &String)| {

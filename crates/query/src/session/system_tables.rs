@@ -1,4 +1,4 @@
-//! System tables: the schema `taut`. Each has a file of its own, with its declaration and its rows. The declarations
+//! System tables: the schema `taut`. Each table has its own file, with its declaration and its rows. The declarations
 //! are also the source of `information_schema`, of completion in the shell, and of docs/reference/system-tables.md.
 
 mod blocks;
@@ -35,15 +35,15 @@ use crate::mover::MoverState;
 /// Time zone of timestamps.
 const ZONE: &str = "+00:00";
 
-/// Declaration of a system table. Its texts are Markdown without links.
+/// Declaration of a system table. Its descriptions are Markdown without links.
 pub struct SystemTable {
     /// Name in schema `taut`.
     pub name: &'static str,
-    /// What its rows are.
+    /// Description of its rows.
     pub description: &'static str,
     /// The columns, in order.
     pub columns: &'static [SystemColumn],
-    /// Batches of its rows, one array per column.
+    /// Computes batches of its rows, one array per column.
     rows: fn(&SystemState) -> SystemRows,
 }
 
@@ -74,7 +74,7 @@ impl SystemTable {
 pub struct SystemColumn {
     /// Name of the column.
     pub name: &'static str,
-    /// Its type.
+    /// Type of the column.
     kind: ColumnKind,
     /// Meaning, in Markdown without links.
     pub description: &'static str,

@@ -1,4 +1,4 @@
-//! Temporary relations: which statements are about them, and what commits do with their rows.
+//! Temporary relations: finds the statements that concern only them, and runs their `ON COMMIT` actions.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::sequences::{drop_defaults, uses_of_owned};
 use crate::error::{Result, TemporaryError};
 use crate::write::changes::Changes;
 
-/// What commits do with the temporary tables that do not preserve their rows. Some of the tables may no longer exist.
+/// `ON COMMIT` actions of the temporary tables that do not preserve their rows. Some of the tables may no longer exist.
 #[derive(Debug, Default)]
 pub(super) struct OnCommitActions(BTreeMap<TableId, OnCommit>);
 
@@ -25,7 +25,7 @@ impl OnCommitActions {
     /// Deletes rows and drops tables, as part of a transaction that is about to commit.
     ///
     /// # Errors
-    /// If a table that keeps its rows references one whose rows are deleted.
+    /// If a table that preserves its rows references a table whose rows are deleted.
     pub fn apply(&self, transaction: &Transaction) -> Result<()> {
         let snapshot = transaction.snapshot();
         match self.0.keys().any(|table| snapshot.table_of(*table).is_some()) {
@@ -55,7 +55,7 @@ impl OnCommitActions {
     }
 }
 
-/// Drops tables with everything that depends on them.
+/// Drops tables and the objects that depend on them.
 fn drop_tables(edit: &mut CatalogEdit, tables: &[TableId]) -> std::result::Result<(), CommitError> {
     let catalog = edit.catalog().clone();
     let names = tables.iter().filter_map(|table| Some(catalog.table_of(*table)?.name.as_str())).collect();
@@ -71,14 +71,14 @@ fn drop_tables(edit: &mut CatalogEdit, tables: &[TableId]) -> std::result::Resul
 }
 
 impl QuerySession {
-    /// Records what commits do with a new table.
+    /// Records the `ON COMMIT` action of a new table.
     pub(super) fn set_on_commit(&self, table: &str, action: Option<OnCommit>) {
         let Some(action @ (OnCommit::DeleteRows | OnCommit::Drop)) = action else { return };
         let Some(table) = self.snapshot().table(table).map(|table| table.id) else { return };
         self.transactions.lock().on_commit.0.insert(table, action);
     }
 
-    /// Deletes rows and drops tables after a statement or load that has committed by itself.
+    /// Runs the `ON COMMIT` actions after a statement or load that committed outside of a transaction.
     pub(super) fn apply_on_commit(&self) -> Result<()> {
         if self.is_in_transaction() || self.transactions.lock().on_commit.is_empty() {
             return Ok(());
@@ -89,7 +89,7 @@ impl QuerySession {
         Changes::autocommit(self.store.clone()).commit(|edit| state.on_commit.apply_to(edit))
     }
 
-    /// Whether a statement defines or changes temporary relations only. May be false for a statement that fails anyway.
+    /// Whether a statement defines or changes only temporary relations. May be false for a statement that will fail.
     pub(super) fn is_of_temporary(&self, statement: &Statement) -> bool {
         let is_temporary = |name: Result<String>| name.is_ok_and(|name| is_temporary_relation(&name));
         match statement {

@@ -24,7 +24,7 @@ pub(super) struct Transactions {
     isolation: IsolationLevel,
     read_only: bool,
     pub synchronous: Synchronous,
-    /// What commits do with temporary tables that do not preserve their rows.
+    /// `ON COMMIT` actions of temporary tables.
     pub on_commit: OnCommitActions,
 }
 
@@ -91,7 +91,7 @@ impl Transactions {
 }
 
 impl QuerySession {
-    /// Runs a statement that controls transactions; `None` for all other statements.
+    /// Runs a statement that controls transactions. Returns `None` for all other statements.
     pub(super) fn run_transaction_control(&self, statement: &Statement) -> Result<Option<Outcome>> {
         let state = &mut *self.transactions.lock();
         let mut done = match statement {
@@ -179,7 +179,7 @@ impl QuerySession {
         Ok(Some(Outcome::Done(done)))
     }
 
-    /// Prepares for a statement: refuses it in a failed transaction, and sets the snapshot that it sees.
+    /// Prepares for a statement: rejects it in a failed transaction, and sets the snapshot that it sees.
     pub(super) fn begin_statement(&self) -> Result<()> {
         let state = &mut *self.transactions.lock();
         let Some(current) = &mut state.current else { return Ok(()) };
@@ -235,7 +235,7 @@ impl QuerySession {
         }
     }
 
-    /// Recorder for the read set of a statement; `None` if the transaction in progress does not need one.
+    /// Recorder for the read set of a statement. Returns `None` if no transaction that needs one is in progress.
     pub(super) fn statement_reads(&self) -> Option<Arc<StatementReads>> {
         self.transaction().and_then(|(transaction, _)| StatementReads::for_transaction(&transaction))
     }
@@ -245,7 +245,7 @@ impl QuerySession {
         self.transactions.lock().current.is_some()
     }
 
-    /// The transaction in progress and its isolation level.
+    /// The transaction in progress and its isolation level. Returns `None` if there is none.
     pub(super) fn transaction(&self) -> Option<(Arc<Transaction>, IsolationLevel)> {
         let state = self.transactions.lock();
         state.current.as_ref().map(|current| (Arc::clone(&current.transaction), current.isolation))
@@ -254,8 +254,8 @@ impl QuerySession {
     /// Whether the rows that a statement sees obey keys and foreign keys.
     ///
     /// Changed rows are checked against the newest rows, not against those of an older snapshot. A transaction with an
-    /// older snapshot may therefore see a row that references a row it does not see. It may also see two rows with one
-    /// key, if one of them has been deleted since.
+    /// older snapshot may therefore see a row that references a row it does not see. It may also see two rows with the
+    /// same key, if one of them has been deleted since.
     pub(super) fn are_keys_valid(&self) -> bool {
         let state = self.transactions.lock();
         state.current.as_ref().is_none_or(|current| {
@@ -263,8 +263,8 @@ impl QuerySession {
         })
     }
 
-    /// Runs a statement that changes rows, in the transaction in progress or in one of its own, which then commits.
-    /// Undoes its changes if it fails.
+    /// Runs a statement that changes rows, in the transaction in progress or in its own transaction, which then
+    /// commits. Undoes the changes if the statement fails.
     pub(super) async fn in_transaction<T>(&self, run: impl AsyncFnOnce(Changes) -> Result<T>) -> Result<T> {
         let (transaction, is_own) = match self.transaction() {
             Some((transaction, _)) => (transaction, false),
@@ -332,8 +332,8 @@ impl QuerySession {
         }
     }
 
-    /// Refuses a statement in a read-only transaction. All transactions of a database that is open read-only are
-    /// read-only.
+    /// Returns an error if the statement would write in a read-only transaction. All transactions of a database that is
+    /// open read-only are read-only.
     pub(super) fn check_may_write(&self, statement: &str) -> Result<()> {
         match self.is_read_only() {
             true => Err(QueryError::Transaction {
@@ -345,8 +345,8 @@ impl QuerySession {
         }
     }
 
-    /// Refuses a statement that changes rows of a relation as [`QuerySession::check_may_write`] does, unless the
-    /// relation is temporary.
+    /// Like [`QuerySession::check_may_write`], for a statement that changes rows of a relation. Temporary relations may
+    /// always be changed.
     pub(super) fn check_may_change(&self, relation: &str, statement: &str) -> Result<()> {
         match is_temporary_relation(relation) {
             true => Ok(()),
@@ -354,8 +354,8 @@ impl QuerySession {
         }
     }
 
-    /// Refuses a definition as [`QuerySession::check_may_write`] does. A database that is open read-only can have
-    /// temporary relations, but a transaction that is read-only by its own mode defines none, as in PostgreSQL.
+    /// Like [`QuerySession::check_may_write`], for a definition. Temporary relations can be defined in a database that
+    /// is open read-only, but not in a transaction with mode `READ ONLY`, as in PostgreSQL.
     pub(super) fn check_may_define(&self, statement: &str, is_temporary: impl FnOnce() -> bool) -> Result<()> {
         match self.check_may_write(statement) {
             Err(_) if !self.transactions.lock().modes().read_only && is_temporary() => Ok(()),
@@ -363,12 +363,13 @@ impl QuerySession {
         }
     }
 
-    /// Whether the transaction in progress is read-only. Without one: whether the next statement may only read.
+    /// Whether the transaction in progress is read-only. If there is none, whether the next statement must be
+    /// read-only.
     fn is_read_only(&self) -> bool {
         self.store.is_read_only() || self.transactions.lock().modes().read_only
     }
 
-    /// Refuses `READ WRITE` in a database that is open read-only.
+    /// Returns an error for `READ WRITE` in a database that is open read-only.
     fn check_read_write(&self, read_only: Option<bool>) -> Result<()> {
         match read_only {
             Some(false) if self.store.is_read_only() => Err(QueryError::Transaction {
@@ -416,7 +417,7 @@ fn require_transaction<'a>(current: &'a mut Option<OpenTransaction>, what: &str)
     })
 }
 
-/// Whether an error is a write conflict. The statement can be retried if it has a transaction of its own, or if the
+/// Whether an error is a write conflict. The statement can be retried if it has its own transaction, or if the
 /// isolation level is READ COMMITTED.
 pub(super) fn is_row_conflict(error: &QueryError) -> bool {
     matches!(error, QueryError::Commit(CommitError::RowsChanged { .. } | CommitError::ConstraintsChanged { .. }))

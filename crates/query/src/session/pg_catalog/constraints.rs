@@ -36,7 +36,7 @@ pub const PG_CONSTRAINT: SystemCatalog = SystemCatalog {
     rows: |objects| objects.tables().flat_map(|(table_oid, table)| rows(objects, table_oid, table)).collect(),
 };
 
-/// What differs between the kinds of constraints.
+/// Fields that differ between the kinds of constraints.
 struct Constraint<'a> {
     name: &'a str,
     kind: &'static str,

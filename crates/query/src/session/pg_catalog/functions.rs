@@ -1,4 +1,4 @@
-//! What functions on oids look up. A call such as `pg_get_constraintdef(x)` becomes a subquery that reads these
+//! Relations that functions on oids read. A call such as `pg_get_constraintdef(x)` becomes a subquery that reads these
 //! relations; their columns have names that a statement does not use.
 
 use taut_types::quote_identifier;
@@ -60,7 +60,7 @@ pub const COMMENTS: SystemCatalog = SystemCatalog {
     },
 };
 
-/// The names by which a statement can refer to each relation: with its schema and, if the search path leads to it,
+/// The names by which a statement can refer to each relation: with its schema and, if the search path finds it,
 /// without.
 pub const NAMES: SystemCatalog = SystemCatalog {
     name: taut_sql::OBJECT_NAMES,

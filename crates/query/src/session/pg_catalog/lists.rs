@@ -1,4 +1,4 @@
-//! Lists for people: `pg_tables`, `pg_views`, `pg_indexes` and `pg_sequences`.
+//! PostgreSQL's catalogs for reading by users: `pg_tables`, `pg_views`, `pg_indexes` and `pg_sequences`.
 
 use datafusion::common::ScalarValue;
 

@@ -16,9 +16,10 @@ use crate::session::settings::SettingValues;
 pub const PG_CATALOG_OID: i64 = 11;
 /// Oid of the schema `public`, as in PostgreSQL.
 const PUBLIC_OID: i64 = 2200;
-/// The first oid that PostgreSQL gives to objects of users.
+/// The first oid that PostgreSQL assigns to objects of users.
 const FIRST_OID: i64 = 16_384;
-/// Oids have 32 bits. The upper half is left out, so that every oid is also an integer.
+/// Number of oids for objects of users. Only the lower half of the 32-bit range is used, so every oid fits in an
+/// integer.
 const OIDS: i64 = i32::MAX as i64 - FIRST_OID;
 
 /// The relations of a snapshot, and the state of the session that system catalogs show.
@@ -54,7 +55,7 @@ pub enum RelationDefinition<'a> {
 pub struct Index<'a> {
     pub table: &'a Table,
     pub columns: &'a [ColumnIndex],
-    /// Structure of the index. `None` for a key without an index of its own.
+    /// Structure of the index. `None` for a key without its own index.
     pub method: Option<&'static str>,
     pub is_unique: bool,
     pub is_primary: bool,
@@ -149,7 +150,7 @@ impl<'a> Objects<'a> {
         self.schemas.get(split_relation_name(relation).0.as_ref()).copied().unwrap_or_default()
     }
 
-    /// Whether the name of a relation, without its schema, stands for this relation.
+    /// Whether the search path finds this relation by its name without a schema.
     pub fn is_visible(&self, relation: &Relation<'_>) -> bool {
         let name = relation.unqualified();
         let mut candidates = self.search_path.candidates(self.catalog, &name);
@@ -165,13 +166,13 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// Number of a column in system catalogs: from 1, or 0 for an expression of an index.
+/// Number of a column in system catalogs. It is 1-based, and 0 for an expression of an index.
 pub fn column_number(table: &Table, column: ColumnIndex) -> i16 {
     let index = table.visible_columns().position(|visible| visible == column);
     index.and_then(|index| i16::try_from(index + 1).ok()).unwrap_or(0)
 }
 
-/// The indexes of a table. A key may have no index of its own.
+/// The indexes of a table, and the keys that have no index.
 fn indexes(table: &Table) -> impl Iterator<Item = (&str, Index<'_>)> {
     let keys = &table.constraints.keys;
     let designs = table.design.indexes.iter().map(move |design| {
@@ -212,7 +213,7 @@ fn default_key(table: &Table, column: ColumnIndex) -> String {
     format!("default\0{}\0{}", table.schema.column(column).name, table.name)
 }
 
-/// Distinct oids for keys. An oid is the hash of its key, or the next one that is free.
+/// Distinct oids for keys. An oid is the hash of its key, or the next free oid.
 #[derive(Default)]
 struct Oids {
     known: HashMap<String, i64>,

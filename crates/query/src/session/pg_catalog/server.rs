@@ -1,4 +1,4 @@
-//! What PostgreSQL stores about the server, and catalogs of objects that Taut does not have, which are empty.
+//! Catalogs about the server, and empty catalogs for kinds of objects that Taut does not have.
 
 use datafusion::common::ScalarValue;
 use taut_sql::{CATALOG, Setting};
@@ -6,7 +6,7 @@ use taut_sql::{CATALOG, Setting};
 use super::objects::Objects;
 use super::{CatalogRow, CatalogType, SystemCatalog, flag, integer, oid, optional_text, text};
 
-/// Name of the owner of everything.
+/// Name of the owner of all objects.
 pub const OWNER: &str = CATALOG;
 /// Oid of the owner: that of PostgreSQL's first user.
 pub const OWNER_OID: i64 = 10;
@@ -19,7 +19,7 @@ pub const TABLE_METHOD_OID: i64 = 2;
 const DATABASE_OID: i64 = 5;
 /// Access methods of indexes, with their oids.
 const INDEX_METHODS: [(&str, i64); 2] = [("csb", 16_000), ("bloom", 16_001)];
-/// The rows of a catalog of objects that Taut does not have.
+/// The rows of an empty catalog.
 pub const NO_ROWS: fn(&Objects<'_>) -> Vec<CatalogRow> = |_| Vec::new();
 
 /// Oid of an access method of indexes.

@@ -16,7 +16,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
     rows,
 };
 
-/// Type, name and column of a commented object. `None` if it does not exist.
+/// Type, name and column of a commented object. Returns `None` if the object does not exist.
 fn object(catalog: &Catalog, on: &Commented) -> Option<(&'static str, String, Option<String>)> {
     Some(match on {
         Commented::Table(table) => ("table", catalog.table_of(*table)?.name.clone(), None),
