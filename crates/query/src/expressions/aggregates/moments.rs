@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merged_moments_are_those_of_all_numbers() {
+    fn merged_moments_equal_moments_of_all_numbers() {
         let sums = |numbers: &[f64]| {
             let one = |number: &f64| [1.0, *number, 0.0, 0.0, 0.0];
             numbers.iter().map(one).reduce(|left, right| merged_moments(&left, &right)).unwrap()

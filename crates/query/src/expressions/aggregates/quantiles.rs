@@ -301,9 +301,9 @@ fn interpolated(sorted: &ArrayRef, fractions: impl Iterator<Item = Option<f64>>)
     let last = sorted.len().saturating_sub(1);
     // Index of the value before the position, index of the value after it, and the fraction of the distance between
     // them.
-    let places = fractions.map(|fraction| {
-        let place = fraction? * last as f64;
-        Some((place.floor() as usize, place.ceil() as usize, place - place.floor()))
+    let positions = fractions.map(|fraction| {
+        let position = fraction? * last as f64;
+        Some((position.floor() as usize, position.ceil() as usize, position - position.floor()))
     });
     let between = |low: f64, high: f64, part: f64| low + part * (high - low);
     Ok(match sorted.data_type() {
@@ -313,7 +313,7 @@ fn interpolated(sorted: &ArrayRef, fractions: impl Iterator<Item = Option<f64>>)
                 true => numbers.value(low),
                 false => between(numbers.value(low), numbers.value(high), part),
             };
-            Arc::new(places.map(|place| place.map(number)).collect::<Float64Array>())
+            Arc::new(positions.map(|position| position.map(number)).collect::<Float64Array>())
         }
         DataType::Timestamp(..) => {
             let micros = cast(sorted, &DataType::Int64)?;
@@ -322,7 +322,7 @@ fn interpolated(sorted: &ArrayRef, fractions: impl Iterator<Item = Option<f64>>)
                 let (low, high) = (micros.value(low), micros.value(high));
                 low + (part * high.saturating_sub(low) as f64) as i64
             };
-            let moments: TimestampMicrosecondArray = places.map(|place| place.map(moment)).collect();
+            let moments: TimestampMicrosecondArray = positions.map(|position| position.map(moment)).collect();
             Arc::new(moments.with_data_type(sorted.data_type().clone()))
         }
         _ => {
@@ -332,8 +332,8 @@ fn interpolated(sorted: &ArrayRef, fractions: impl Iterator<Item = Option<f64>>)
                 interpolated_interval(intervals.value(low), intervals.value(high), part)
                     .ok_or_else(|| ArrowError::ComputeError("interval out of range".to_owned()))
             };
-            let places = places.map(|place| place.map(interval).transpose());
-            Arc::new(places.collect::<Result<IntervalMonthDayNanoArray, _>>()?)
+            let positions = positions.map(|position| position.map(interval).transpose());
+            Arc::new(positions.collect::<Result<IntervalMonthDayNanoArray, _>>()?)
         }
     })
 }

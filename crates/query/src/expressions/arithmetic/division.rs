@@ -124,8 +124,8 @@ fn exact_literal(expression: Expr) -> Expr {
 
 /// Scale of a quotient, given the greatest number of its integer digits and the greatest scale of its operands.
 pub(super) fn quotient_scale(integer_digits: i16, scale: i8) -> i8 {
-    let room = (i16::from(PRECISION) - integer_digits).clamp(SCALES.0, SCALES.1);
-    room.max(i16::from(scale)) as i8
+    let digits_left = (i16::from(PRECISION) - integer_digits).clamp(SCALES.0, SCALES.1);
+    digits_left.max(i16::from(scale)) as i8
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_leave_room_for_integer_digits() {
+    fn scales_allow_for_all_integer_digits() {
         assert_eq!(quotient_scale(1, 1), 20);
         assert_eq!(quotient_scale(21, 1), 17);
         assert_eq!(quotient_scale(38, 2), 16);

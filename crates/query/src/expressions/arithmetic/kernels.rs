@@ -467,7 +467,7 @@ mod tests {
 
     /// All pairs of small numbers and of numbers near the limits, against arithmetic in 128 bits.
     #[test]
-    fn integers_equal_those_of_wider_arithmetic() {
+    fn integer_results_equal_128_bit_arithmetic() {
         macro_rules! compare {
             ($array:ty, $native:ty, $scalar:path) => {{
                 let (min, max) = (<$native>::MIN, <$native>::MAX);
@@ -502,9 +502,9 @@ mod tests {
                         let scalars = || {
                             (ColumnarValue::Scalar($scalar(Some(left))), ColumnarValue::Scalar($scalar(Some(right))))
                         };
-                        let forms =
+                        let variants =
                             [(arrays().0, arrays().1), (arrays().0, scalars().1), (scalars().0, arrays().1), scalars()];
-                        for (form, (left_value, right_value)) in forms.into_iter().enumerate() {
+                        for (variant, (left_value, right_value)) in variants.into_iter().enumerate() {
                             let found = computed(operation, left_value, right_value, 2);
                             // Arrays have 0 in the first row. In variant 1, this `0 - right` overflows if `right` is
                             // `min`.
@@ -515,7 +515,8 @@ mod tests {
                                     "{left} {operation:?} {right}"
                                 ),
                                 (Err(error), expected) => {
-                                    let zero_overflows = form == 1 && operation == Operation::Subtract && right == min;
+                                    let zero_overflows =
+                                        variant == 1 && operation == Operation::Subtract && right == min;
                                     assert!(
                                         expected.is_none() || zero_overflows,
                                         "{left} {operation:?} {right}: {error}"

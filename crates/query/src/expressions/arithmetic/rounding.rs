@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_room_for_a_carry() {
+    fn result_types_allow_for_a_carry() {
         let [round, trunc, ..] = [(Direction::Nearest, math::round()), (Direction::TowardsZero, math::trunc())]
             .map(|(direction, engine)| Rounding::new(direction, engine, None));
         let decimal = DataType::Decimal128;
