@@ -1,7 +1,7 @@
 //! Aliases of the select list in `WHERE`, `QUALIFY` and later columns, as in DuckDB.
 //!
-//! A name is a column of a table first. Whether there is such a column is known when the statement is planned, so an
-//! alias is replaced by its expression only after the planner has not found the column.
+//! A column of a table takes precedence over an alias. Columns are known only when the statement is planned, so an
+//! alias is replaced by its expression only after the planner reports that it found no such column.
 //!
 //! ```text
 //! written    SELECT price * amount AS total, total * 1.2 AS gross FROM t WHERE total > 100
@@ -20,7 +20,8 @@ use crate::identifiers::normalize;
 /// Functions whose results differ from call to call.
 const VOLATILE: [&str; 3] = ["random", "uuid", "gen_random_uuid"];
 
-/// The statement in which alias `name` is replaced by its expression. `None` if nothing was replaced.
+/// Returns the statement with alias `name` replaced by its expression. Returns `None` if nothing was replaced, or if
+/// several `SELECT`s define and use the alias.
 pub fn replace_alias(statement: &EngineStatement, name: &str) -> Option<EngineStatement> {
     match statement {
         EngineStatement::Statement(ast) => {
@@ -68,7 +69,7 @@ impl VisitorMut for Replacer<'_> {
     }
 }
 
-/// Whether an expression may be computed several times, and does not contain the name.
+/// Whether an expression has the same value each time it is computed, and does not contain `name` itself.
 fn is_repeatable(expression: &Expr, name: &str) -> bool {
     let found = visit_expressions(expression, |part| match part {
         Expr::Identifier(column) if normalize(column) == name => ControlFlow::Break(()),
@@ -83,10 +84,11 @@ fn is_repeatable(expression: &Expr, name: &str) -> bool {
     found.is_continue()
 }
 
-/// Replaces a name outside of subqueries.
+/// Replaces column `name` by the expression `value`, except in subqueries.
 struct Substitution<'a> {
     name: &'a str,
     value: &'a Expr,
+    /// Number of subqueries around the visited expression.
     depth: usize,
     is_replaced: bool,
 }

@@ -1,4 +1,4 @@
-//! The columns that an expression over one table names, such as the condition of a check.
+//! Column names in an expression over one table, such as the condition of a check: finds, renames and normalizes them.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use crate::dialect::parse_expression;
 use crate::error::Result;
 use crate::identifiers::normalize;
 
-/// Whether an expression over the columns of one table names a column.
+/// Whether an expression over the columns of one table reads the column `column`.
 ///
 /// # Errors
 /// If the text is not an expression.
@@ -18,7 +18,7 @@ pub fn names_column(expression: &str, column: &str) -> Result<bool> {
     Ok(is_named)
 }
 
-/// An expression over the columns of one table, after one of them is renamed.
+/// Returns an expression over the columns of one table with column `column` renamed to `new_name`.
 ///
 /// # Errors
 /// If the text is not an expression.
@@ -32,7 +32,7 @@ pub fn rename_column(expression: &str, column: &str, new_name: &str) -> Result<S
     Ok(expression.to_string())
 }
 
-/// An expression over the columns of one table, without the name of the table before the names of its columns.
+/// Returns an expression over the columns of one table with each `table.column` shortened to `column`.
 pub fn without_table(expression: &Expr, table: &str) -> Expr {
     let mut expression = expression.clone();
     let _: ControlFlow<()> = visit_expressions_mut(&mut expression, |part| {
@@ -47,8 +47,8 @@ pub fn without_table(expression: &Expr, table: &str) -> Expr {
     expression
 }
 
-/// The text of an expression over the columns of one table, as the catalog stores it: without the name of the table,
-/// and with names in lower case unless they are quoted.
+/// Returns the text of an expression over the columns of one table as the catalog stores it: without the name of the
+/// table, and with unquoted names in lower case.
 pub fn stored_text(expression: &Expr, table: &str) -> String {
     let mut expression = without_table(expression, table);
     let fold = |name: &mut Ident| {
@@ -74,7 +74,7 @@ pub fn stored_text(expression: &Expr, table: &str) -> String {
     expression.to_string()
 }
 
-/// Calls `visit` with the name of each column, without the name of its table.
+/// Calls `visit` with the unqualified name of each column in an expression.
 fn visit_names(expression: &mut Expr, mut visit: impl FnMut(&mut Ident)) {
     let _: ControlFlow<()> = visit_expressions_mut(expression, |part| {
         match part {

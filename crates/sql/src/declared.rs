@@ -5,7 +5,7 @@ use datafusion_sql::sqlparser::ast::Expr;
 use taut_store::{Identity, ReferentialAction};
 use taut_types::{Column, LogicalType};
 
-/// Declarations of a table other than its columns and their types.
+/// Constraints, defaults, generated columns and sequences of a table that a statement creates or extends.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
     /// Constraints in the order of the statement.
@@ -18,18 +18,18 @@ pub struct Declared {
     pub sequences: Vec<DeclaredSequence>,
 }
 
-/// A column whose default takes the next number of a sequence of its own.
+/// A `SERIAL` or identity column. Its default is the next number of a sequence that belongs to the column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredSequence {
     /// Name of the column.
     pub column: String,
-    /// `None` for `SERIAL`.
+    /// `ALWAYS` or `BY DEFAULT` of an identity column. `None` for `SERIAL`.
     pub identity: Option<Identity>,
     /// Options of the sequence.
     pub options: SequenceOptions,
 }
 
-/// Options of a sequence. Those that a statement does not give are `None`.
+/// Options of a sequence. An option is `None` if the statement does not contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SequenceOptions {
     /// `AS`: type of the numbers.
@@ -55,11 +55,11 @@ pub struct SequenceOptions {
 pub struct DeclaredConstraint {
     /// Name of the constraint, if one is given.
     pub name: Option<String>,
-    /// Rule that rows must obey.
+    /// The condition that rows must satisfy.
     pub rule: DeclaredRule,
 }
 
-/// Rule that a constraint imposes on rows.
+/// The condition that a constraint imposes on rows.
 #[derive(Clone, Debug)]
 pub enum DeclaredRule {
     /// `PRIMARY KEY` or `UNIQUE`.
@@ -112,7 +112,7 @@ pub enum ColumnChange {
         column: Column,
         /// Its constraints and its default.
         declared: Declared,
-        /// Whether an existing column of the name is kept without an error.
+        /// Whether the statement has no effect, instead of an error, if the column exists.
         if_not_exists: bool,
     },
     /// `DROP COLUMN`
@@ -137,7 +137,7 @@ pub enum ColumnChange {
         column: String,
         /// The new type.
         logical_type: LogicalType,
-        /// Expression over the row that gives the new value. `None` converts the value of the column.
+        /// Expression over the old row that computes the new value. `None` casts the old value of the column.
         using: Option<Box<Expr>>,
     },
 }
@@ -186,7 +186,7 @@ pub enum IdentityChange {
     Set {
         /// Name of the column.
         column: String,
-        /// What the column does with given values.
+        /// The new kind of identity: `ALWAYS` or `BY DEFAULT`.
         identity: Identity,
     },
     /// `ALTER COLUMN ... RESTART`

@@ -1,4 +1,4 @@
-//! Limits on the size of statements. Deeper or longer ones cannot be planned with reasonable time and stack.
+//! Limits on the size of statements. Planning a deeper or longer statement would take too much time and stack.
 
 pub(crate) mod chain;
 pub(crate) mod subqueries;

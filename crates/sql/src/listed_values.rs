@@ -1,4 +1,4 @@
-//! Statements whose rows are literals and parameters, so that they read no table.
+//! Recognizes statements whose rows are literals and parameters. Such statements read no table.
 
 use datafusion_sql::parser::Statement as EngineStatement;
 use datafusion_sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
@@ -9,7 +9,7 @@ pub fn inserts_values(statement: &EngineStatement) -> bool {
     matches!(ast.as_ref(), Ast::Insert(insert) if insert.source.as_ref().is_some_and(|source| lists_values(source)))
 }
 
-/// Whether a query is a `VALUES` list of literals and parameters only, so that it reads no table.
+/// Whether a query is a `VALUES` list of literals and parameters only.
 pub fn lists_values(query: &Query) -> bool {
     let is_value = |expression: &Expr| matches!(expression, Expr::Value(_));
     let SetExpr::Values(values) = query.body.as_ref() else { return false };

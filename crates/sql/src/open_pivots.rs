@@ -1,4 +1,4 @@
-//! `PIVOT` for the values that its column has: `PIVOT t ON k USING sum(p)`, and `t PIVOT (sum(p) FOR k IN (ANY))`.
+//! `PIVOT` without a list of values: `PIVOT t ON k USING sum(p)`, and `t PIVOT (sum(p) FOR k IN (ANY))`.
 //!
 //! The columns of such a query depend on rows. Therefore the caller runs a query for the values of each such `PIVOT`,
 //! inner ones first, lists the values in the statement, and then runs the statement:
@@ -26,8 +26,8 @@ use crate::syntax::{aliased, is_not_null, parenthesized, quoted, select, without
 /// Maximum number of values of a `PIVOT` that does not list them.
 pub const PIVOT_VALUES_MAX: usize = 10_000;
 
-/// The query for the values of the first `PIVOT` that does not list them: a column of the values, and one of their
-/// texts. `None` if all of them list their values.
+/// Returns a query for the values of the first `PIVOT` without a list of values. Its columns are the values and the
+/// same values as strings. Returns `None` if there is no such `PIVOT`.
 ///
 /// # Errors
 /// If the table of the `PIVOT` is not supported.
@@ -55,7 +55,8 @@ fn open_pivot(statement: &EngineStatement) -> Option<Box<Query>> {
     }
 }
 
-/// Lists the values of the `PIVOT` of [`pivot_values_query`]. They are texts of a type.
+/// Adds the values to the first `PIVOT` without a list, whose query [`pivot_values_query`] returns. Each value is
+/// written as a string that is cast to `type_name`.
 ///
 /// # Errors
 /// If no statement can write values of the type.

@@ -21,7 +21,7 @@ use crate::syntax::integer;
 /// Last key of an order by all columns. The key before it has the direction.
 pub const ALL_COLUMNS: &str = "taut all columns";
 
-/// A statement with marks for `ORDER BY ALL`. `None` if the statement has no such clause.
+/// Returns the statement with marks in place of `ORDER BY ALL`. Returns `None` if the statement has no such clause.
 pub fn mark_order_by_all(statement: &EngineStatement) -> Option<EngineStatement> {
     match statement {
         EngineStatement::Statement(ast) => {

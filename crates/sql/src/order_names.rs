@@ -1,6 +1,6 @@
 //! Names in expressions of `ORDER BY` that are both an input column and an alias.
 //!
-//! The planner takes the alias, PostgreSQL the column. If the name is qualified, the planner finds both, and fails.
+//! The planner uses the alias, PostgreSQL the column. If the name is qualified, the planner finds both and fails.
 //! Whether there is such a column is known only when the statement is planned. Therefore this module builds a second
 //! form of the statement, in which the name can only be the column. The caller plans this form first. If that fails,
 //! the name is the alias, and the statement is planned as it is written.
@@ -25,8 +25,8 @@ use datafusion_sql::sqlparser::ast::{
 use crate::identifiers::normalize;
 use crate::syntax;
 
-/// The second form of a statement, in which names in expressions of `ORDER BY` are input columns. `None` if there are
-/// no such names.
+/// Returns the second form of a statement, in which names in expressions of `ORDER BY` are input columns. Returns
+/// `None` if `ORDER BY` needs no second form.
 pub fn order_by_columns(statement: &EngineStatement) -> Option<EngineStatement> {
     match statement {
         EngineStatement::Statement(ast) => {

@@ -1,4 +1,4 @@
-//! `ARRAY(SELECT ...)`, the array of the values of a query, in its order.
+//! `ARRAY(SELECT ...)`: an array of the values that a query returns, in the order of the query.
 //!
 //! ```text
 //!   ARRAY(SELECT a FROM t ORDER BY a)
@@ -13,12 +13,12 @@ use datafusion_sql::sqlparser::ast::{Expr, FunctionArguments, ObjectNamePart, Qu
 use crate::error::SqlError;
 use crate::syntax::{call, column, derived_table, select, without_joins};
 
-/// Relation of the rows of the query.
+/// Alias of the query as a derived table.
 const ROWS: &str = "taut array";
-/// Column of the relation.
+/// Alias of the only column of [`ROWS`].
 const VALUE: &str = "taut value";
 
-/// Replaces the array of a query.
+/// Replaces `ARRAY(SELECT ...)` by a scalar subquery.
 pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     let Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
     let ([ObjectNamePart::Identifier(name)], FunctionArguments::Subquery(query)) =
@@ -39,7 +39,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Whether the text of a query shows that it has several columns.
+/// Whether a query visibly returns several columns. A `*` is a single item of the select list, so it returns false.
 fn has_several_columns(query: &Query) -> bool {
     match query.body.as_ref() {
         SetExpr::Select(select) => select.projection.len() > 1,

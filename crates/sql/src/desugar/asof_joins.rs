@@ -1,12 +1,12 @@
-//! `ASOF JOIN`: each row of the left side with the nearest row of the right side, as a lateral subquery.
+//! `ASOF JOIN`, which joins each left row to the nearest right row, as a join with a lateral subquery.
 //!
 //! ```text
 //!   t ASOF JOIN u ON t.k = u.k AND t.at >= u.at
 //!   t JOIN LATERAL (SELECT * FROM u WHERE t.k = u.k AND t.at >= u.at ORDER BY u.at DESC LIMIT 1) AS u ON true
 //! ```
 //!
-//! The parser does not know `ASOF JOIN ... ON` and `USING`. They are read as a join with one more condition or column,
-//! [`MARK`].
+//! The parser supports neither `ASOF JOIN ... ON` nor `ASOF JOIN ... USING`. So the tokens are changed before parsing:
+//! the word `ASOF` is removed, and the column [`MARK`] is added in front of the conditions or columns.
 
 use std::ops::ControlFlow;
 
@@ -25,8 +25,8 @@ use crate::tokens::{contains, is_word, without_spaces};
 /// Column that marks a join as an `ASOF JOIN`.
 const MARK: &str = "taut asof";
 
-/// Marks each `ASOF JOIN`, and returns the tokens of the new text. `tokens` are those of the text, if it has been
-/// changed before. Returns `tokens` for texts without such joins.
+/// Marks each `ASOF JOIN` of a statement with [`MARK`], and returns the new tokens. `tokens` are the tokens of `sql` if
+/// an earlier step changed them. Returns `tokens` if the statement has no such join.
 pub(crate) fn mark_asof_joins(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     if !contains(sql, "asof") {
         return tokens;
@@ -53,7 +53,8 @@ pub(crate) fn mark_asof_joins(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> 
     if is_changed { Some(read) } else { tokens }
 }
 
-/// Whether the word `asof` is followed by `JOIN`, `INNER JOIN`, `LEFT JOIN` or `LEFT OUTER JOIN`, and is no alias.
+/// Whether the word `asof` at `at` begins a join. It does if `JOIN`, `INNER JOIN`, `LEFT JOIN` or `LEFT OUTER JOIN`
+/// follows and no `AS` precedes it.
 fn begins_join(tokens: &[TokenWithSpan], at: usize) -> bool {
     let follows = |words: &[&str]| words.iter().enumerate().all(|(index, word)| is_word(tokens, at + 1 + index, word));
     let forms: [&[&str]; 4] = [&["join"], &["inner", "join"], &["left", "join"], &["left", "outer", "join"]];
@@ -61,7 +62,8 @@ fn begins_join(tokens: &[TokenWithSpan], at: usize) -> bool {
     !is_alias && forms.iter().any(|form| follows(form))
 }
 
-/// Position of the `ON` or `USING` of a join. `None` if another clause comes first.
+/// Returns the index of the `ON` or `USING` token of a join. Returns `None` if the join ends first or has a
+/// `MATCH_CONDITION`.
 fn constraint_after(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(start) {
@@ -77,7 +79,7 @@ fn constraint_after(tokens: &[TokenWithSpan], start: usize) -> Option<usize> {
     None
 }
 
-/// Replaces the marked joins of the `SELECT`s of a query, before other rewrites look at its joins.
+/// Replaces the `ASOF` joins of the `SELECT`s of a query. Must run before other rewrites of joins.
 pub(super) fn rewrite_in_body(body: &mut SetExpr) -> ControlFlow<SqlError> {
     match body {
         SetExpr::Select(select) => select.from.iter_mut().try_for_each(rewrite),
@@ -89,7 +91,7 @@ pub(super) fn rewrite_in_body(body: &mut SetExpr) -> ControlFlow<SqlError> {
     }
 }
 
-/// Replaces the marked joins of a `FROM` item, and those with `MATCH_CONDITION`.
+/// Replaces the `ASOF` joins of a `FROM` item: marked joins and joins with `MATCH_CONDITION`.
 pub(super) fn rewrite(from: &mut TableWithJoins) -> ControlFlow<SqlError> {
     for index in 0..from.joins.len() {
         let left = (index == 0).then(|| relation_name(&from.relation)).flatten();
@@ -98,7 +100,8 @@ pub(super) fn rewrite(from: &mut TableWithJoins) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// `left` is the name of the only relation before the join.
+/// Replaces one join if it is an `ASOF JOIN`. `left` is the name of its left relation, or `None` if the left side is
+/// another join or has no name.
 fn rewrite_join(join: &mut Join, left: Option<&str>) -> ControlFlow<SqlError> {
     let Some((is_outer, constraint)) = marked(&join.join_operator) else { return ControlFlow::Continue(()) };
     let Some(right) = relation_name(&join.relation) else {
@@ -146,7 +149,8 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
-/// Whether a condition names a column without its relation. Inside of the lateral subquery it could be of another one.
+/// Whether a condition contains an unqualified column. In the lateral subquery, such a name could resolve to a column
+/// of another relation.
 fn has_unqualified_column(conditions: &[Expr]) -> bool {
     let is_unqualified = |part: &Expr| match part {
         Expr::Identifier(_) => ControlFlow::Break(()),
@@ -155,14 +159,14 @@ fn has_unqualified_column(conditions: &[Expr]) -> bool {
     conditions.iter().any(|condition| visit_expressions(condition, is_unqualified).is_break())
 }
 
-/// What an `ASOF JOIN` compares.
+/// The join condition of an `ASOF JOIN`: conjuncts, columns, or the description of an unsupported one for the error.
 enum Constraint {
     On(Vec<Expr>),
     Using(Vec<Ident>),
     Unsupported(&'static str),
 }
 
-/// Whether a marked join keeps all rows of the left side, and what it compares. `None` for other joins.
+/// Returns whether an `ASOF JOIN` is a left outer join, and its join condition. Returns `None` for other joins.
 fn marked(operator: &JoinOperator) -> Option<(bool, Constraint)> {
     let (is_outer, constraint) = match operator {
         JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => (false, constraint),
@@ -216,7 +220,10 @@ fn conjuncts(condition: &Expr) -> Vec<Expr> {
     }
 }
 
-/// The order in which the nearest row of the right side is the first: by its side of the only inequality.
+/// Returns the order that sorts the nearest right row first: by the right operand of the only inequality. For
+/// `t.at >= u.at`, that is `u.at DESC`.
+///
+/// Breaks with an error unless there is exactly one inequality and it compares the two relations.
 fn nearest(conditions: &[Expr], right: &str) -> ControlFlow<SqlError, OrderByExpr> {
     use BinaryOperator::{Gt, GtEq, Lt, LtEq};
     let inequality = |condition: &Expr| match condition {
@@ -242,7 +249,7 @@ fn nearest(conditions: &[Expr], right: &str) -> ControlFlow<SqlError, OrderByExp
     ControlFlow::Continue(OrderByExpr { expr, options, with_fill: None })
 }
 
-/// Whether an expression reads a column of a relation by its name.
+/// Whether an expression contains a column that is qualified by the name `relation`.
 fn reads(expression: &Expr, relation: &str) -> bool {
     let found = visit_expressions(expression, |part| match part {
         Expr::CompoundIdentifier(parts) if parts.first().is_some_and(|first| normalize(first) == relation) => {
@@ -253,7 +260,7 @@ fn reads(expression: &Expr, relation: &str) -> bool {
     found.is_break()
 }
 
-/// Keeps the first row of a query in an order.
+/// Limits a query to its first row in `order`.
 fn limit_to_first(query: &mut Query, order: OrderByExpr) {
     query.order_by = Some(OrderBy { kind: OrderByKind::Expressions(vec![order]), interpolate: None });
     let limit = Some(integer(1));

@@ -1,4 +1,4 @@
-//! Clauses that the planner does not know or reads differently, and what replaces them:
+//! Clauses that the planner rejects or interprets differently, and their replacements:
 //!
 //! ```text
 //!   FROM t                               SELECT * FROM t
@@ -11,7 +11,7 @@ use datafusion_sql::sqlparser::ast::{
     WildcardAdditionalOptions,
 };
 
-/// Adds the select list that a `FROM` without one stands for.
+/// Adds the select list `*` to a query that is only a `FROM` clause.
 pub(super) fn select_all(select: &mut Select) {
     if select.flavor == SelectFlavor::FromFirstNoSelect && select.projection.is_empty() {
         select.projection.push(SelectItem::Wildcard(WildcardAdditionalOptions::default()));
@@ -19,7 +19,7 @@ pub(super) fn select_all(select: &mut Select) {
     }
 }
 
-/// Replaces the empty group of `GROUP BY ()`, which is that of all rows.
+/// Replaces `GROUP BY ()`, which makes one group of all rows, by an empty grouping set.
 pub(super) fn group_all(select: &mut Select) {
     if let GroupByExpr::Expressions(groups, _) = &mut select.group_by
         && let [group] = groups.as_mut_slice()

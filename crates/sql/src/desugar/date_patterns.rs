@@ -1,13 +1,12 @@
-//! Patterns of `to_char`, `to_date` and `to_timestamp`, which the engine has in the form of C's `strftime`.
+//! Patterns of `to_char`, `to_date` and `to_timestamp`, translated to the `strftime` patterns that DataFusion expects.
 //!
 //! ```text
 //!   to_char(x, 'YYYY-MM-DD HH24:MI')        to_char(x, '%Y-%m-%d %H:%M')
 //!   to_date('5 Jan 2024', 'DD Mon YYYY')    to_date('5 Jan 2024', '%d %b %Y')
 //! ```
 //!
-//! A pattern of numbers, such as `9,990.00`, is passed to another function as it is.
-//!
-//! A pattern with `%` is passed as it is. A part of a pattern that has no counterpart is an error.
+//! A call of `to_char` with a number pattern, such as `9,990.00`, becomes a call of `number_to_char` with the same
+//! pattern. A date pattern with `%` is not changed. A part of a pattern without a counterpart is an error.
 
 use std::ops::ControlFlow;
 
@@ -18,8 +17,8 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
-/// Parts of PostgreSQL's patterns, whether their case matters, and their counterparts in `strftime`; `None` if there is
-/// no counterpart. A part is listed before its prefixes, because the first part that matches is taken.
+/// Part of a PostgreSQL pattern, whether its case matters, and its counterpart in `strftime` or `None`. A part is
+/// listed before its prefixes, because the first part that matches is used.
 const PARTS: [(&str, bool, Option<&str>); 58] = [
     ("FMMonth", true, Some("%B")),
     ("FMDay", true, Some("%A")),
@@ -81,7 +80,7 @@ const PARTS: [(&str, bool, Option<&str>); 58] = [
     ("Q", false, Some("%q")),
 ];
 
-/// Replaces the pattern of a call.
+/// Translates the pattern in a call of `to_char`, `to_date` or `to_timestamp`.
 pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     let Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
     let Some(name) = name(function) else { return ControlFlow::Continue(()) };
@@ -103,8 +102,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     if text.contains('%') {
         return ControlFlow::Continue(());
     }
-    // Names of months and days in capitals or with padding differ only in what is written. Functions that read a text
-    // accept all of them.
+    // `MONTH`, `Month` and `FMMonth` differ only in output. `to_date` and `to_timestamp` accept names in any case.
     match to_strftime(text, name != "to_char") {
         Ok(translated) => *text = translated,
         Err(part) => {
@@ -137,7 +135,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Whether a pattern is one of numbers: outside of quotes, it has a `9` or a `0`, and no parts of dates.
+/// Whether a pattern formats numbers: outside of quotes, it contains a `9` or a `0` and no part of a date pattern.
 fn is_of_numbers(pattern: &str) -> bool {
     let mut unquoted = pattern.split('"').step_by(2).collect::<String>().to_ascii_uppercase();
     let has_digits = unquoted.contains(['9', '0']);
@@ -149,8 +147,8 @@ fn is_of_numbers(pattern: &str) -> bool {
     has_digits && !unquoted.contains(is_of_date) && !unquoted.contains("DD") && !unquoted.contains("SS")
 }
 
-/// Replaces the parts of a pattern of DuckDB's `strftime` that mean something else to the engine: `%f`, `%g` and `%n`
-/// are microseconds, milliseconds and nanoseconds.
+/// Translates `%f`, `%g` and `%n` in a pattern of DuckDB's `strftime`: microseconds, milliseconds and nanoseconds.
+/// DataFusion gives them other meanings.
 pub(super) fn translate_fractions(function: &mut Function) {
     if name(function).as_deref() != Some("strftime") {
         return;
@@ -181,10 +179,11 @@ fn second_argument(function: &mut Function) -> Option<&mut Expr> {
     }
 }
 
-/// The pattern for `strftime`. `parses_text` is whether the function reads a text, rather than writing one.
+/// Translates a PostgreSQL date pattern to `strftime`. `parses_text` is true if the function parses a string, false if
+/// it formats one.
 ///
 /// # Errors
-/// If a part has no counterpart, or a double quote has no partner. The error is the part, or the text from the quote.
+/// If a part has no counterpart, or a double quote is not closed. The error is the part, or the text from the quote on.
 fn to_strftime(pattern: &str, parses_text: bool) -> Result<String, String> {
     let mut result = String::new();
     let mut rest = pattern;
@@ -209,7 +208,7 @@ fn to_strftime(pattern: &str, parses_text: bool) -> Result<String, String> {
                 };
                 result.push_str(name.ok_or_else(|| rest[..part.len()].to_owned())?);
                 rest = &rest[part.len()..];
-                // A suffix for ordinal numbers.
+                // `th`, the suffix of ordinal numbers, has no counterpart.
                 if rest.get(..2).is_some_and(|suffix| suffix.eq_ignore_ascii_case("th")) {
                     return Err(rest[..2].to_owned());
                 }
@@ -231,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_become_those_of_strftime() {
+    fn patterns_are_translated_to_strftime() {
         for (pattern, expected) in [
             ("YYYY-MM-DD HH24:MI:SS.US", "%Y-%m-%d %H:%M:%S.%6f"),
             ("yyyymmdd", "%Y%m%d"),

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The statement itself, subqueries in `FROM` and `WITH` queries get such names. The column names of other subqueries
-//! are not visible. They get names only if the subquery has an `ORDER BY`, for the reason given at [`name_in_ordered`].
+//! are not visible. They get names only if the subquery has an `ORDER BY`; [`name_in_ordered`] explains why.
 //! An expression of `ORDER BY` that repeats one of the select list becomes its position.
 
 use std::ops::ControlFlow;
@@ -71,7 +71,7 @@ fn name_in_query(query: &mut Query) {
     name_in_body(body, &used);
 }
 
-/// Names that an expression contains, unless it is a name itself.
+/// Returns the unqualified names in an expression. Returns none if the whole expression is a name.
 fn names_in(expression: &Expr) -> Vec<String> {
     let mut names = Vec::new();
     if !matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
@@ -95,7 +95,7 @@ fn name_in_body(body: &mut SetExpr, used: &[String]) {
     }
 }
 
-/// Replaces an expression of `ORDER BY` by its position in the select list.
+/// Replaces an expression of `ORDER BY` by its position if the select list contains the same expression.
 fn refer_by_position(expression: &mut Expr, select: &Select) {
     let is_name = matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_));
     let has_wildcard = select
@@ -111,7 +111,8 @@ fn refer_by_position(expression: &mut Expr, select: &Select) {
     }
 }
 
-/// Names an item. A cast has the name of its column unless that is one of `used`.
+/// Adds an alias to an item of the select list. A cast of a column gets the name of the column, unless `used` contains
+/// that name.
 fn name_item(item: &mut SelectItem, used: &[String]) {
     if let SelectItem::UnnamedExpr(expr) = item
         && !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
@@ -121,7 +122,7 @@ fn name_item(item: &mut SelectItem, used: &[String]) {
     }
 }
 
-/// The name of an expression. `None` if it stands for several columns.
+/// Returns the output name of an expression. Returns `None` for a wildcard.
 fn name(expression: &Expr, used: &[String]) -> Option<String> {
     let mut inner = expression;
     while let Expr::Cast { expr, .. } | Expr::Nested(expr) = inner {

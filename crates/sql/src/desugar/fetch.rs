@@ -1,4 +1,4 @@
-//! `FETCH FIRST`, which becomes `LIMIT` or, with ties, a condition on the rank of the rows:
+//! `FETCH FIRST`, rewritten to `LIMIT`, or for `WITH TIES` to a condition on the rank of the rows:
 //!
 //! ```text
 //!   SELECT a FROM t ORDER BY b OFFSET 1 FETCH FIRST 3 ROWS ONLY         ... OFFSET 1 LIMIT 3
@@ -17,7 +17,7 @@ use crate::error::SqlError;
 use crate::identifiers::normalize;
 use crate::syntax;
 
-/// Alias of rows that are computed before they are ranked.
+/// Alias of the derived table whose rows are ranked.
 const ROWS: &str = "taut ties";
 
 /// Replaces the `FETCH` clause of a query.
@@ -44,7 +44,7 @@ pub(super) fn rewrite(query: &mut Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Limits a query to the rows whose rank is at most `rows`, behind those that it skips.
+/// Limits a query to the rows whose rank is at most `rows`, plus its `OFFSET` if it has one.
 fn keep_ties(query: &mut Query, rows: Expr) -> ControlFlow<SqlError> {
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else {
         return ControlFlow::Break(SqlError::syntax("WITH TIES cannot be specified without ORDER BY clause"));
@@ -93,7 +93,7 @@ fn rank_at_most(order_by: Vec<OrderByExpr>, limit: Expr) -> Expr {
     operation(rank, BinaryOperator::LtEq, limit)
 }
 
-/// Replaces a position or an alias by the expression that it stands for in the select list.
+/// Replaces a position or an alias in `ORDER BY` by its expression in the select list.
 fn name_input(item: &mut OrderByExpr, projection: &[SelectItem]) -> ControlFlow<SqlError> {
     let expression = |item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr.clone()),
@@ -111,7 +111,7 @@ fn name_input(item: &mut OrderByExpr, projection: &[SelectItem]) -> ControlFlow<
     ControlFlow::Continue(())
 }
 
-/// Replaces a position by the name of the column.
+/// Replaces a position in `ORDER BY` by the name of the output column.
 fn name_output(item: &mut OrderByExpr, first: Option<&Select>) -> ControlFlow<SqlError> {
     let Some(position) = position(&item.expr) else { return ControlFlow::Continue(()) };
     let name = first.and_then(|select| item_at(&select.projection, position)).and_then(|item| match item {
@@ -140,14 +140,14 @@ fn position(expression: &Expr) -> Option<usize> {
     }
 }
 
-/// The item at a position, unless items before it stand for several columns.
+/// Returns the item of the select list at a position, counted from 1. Returns `None` if there is a wildcard before it.
 fn item_at(projection: &[SelectItem], position: usize) -> Option<&SelectItem> {
     let is_value = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
     let before = projection.get(..position.checked_sub(1)?)?;
     if before.iter().all(is_value) { projection.get(position - 1) } else { None }
 }
 
-/// The select list that names the columns of a body.
+/// Returns the `SELECT` that names the output columns of a query body: the first one of a set operation.
 fn first_select(body: &SetExpr) -> Option<&Select> {
     match body {
         SetExpr::Select(select) => Some(select),

@@ -1,4 +1,4 @@
-//! Frames of windows that the planner refuses, or refuses with other words than PostgreSQL.
+//! Window frames: reports invalid ones with PostgreSQL's messages, and rewrites empty ones that the planner rejects.
 
 use std::ops::ControlFlow;
 
@@ -8,11 +8,11 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
-/// Number of rows behind the end of every partition.
+/// Row offset that is larger than any partition.
 const BEYOND: &str = "1000000000000000";
 
-/// Checks the frame of a window. A frame whose end lies before its start, such as `2 FOLLOWING AND 1 FOLLOWING`, has no
-/// rows; it becomes one behind the end of the partition.
+/// Checks the frame of a window. A frame that ends before it starts, such as `2 FOLLOWING AND 1 FOLLOWING`, has no
+/// rows. It is replaced by a frame past the end of the partition.
 pub(super) fn rewrite(window: &mut WindowSpec) -> ControlFlow<SqlError> {
     let Some(frame) = &mut window.window_frame else { return ControlFlow::Continue(()) };
     if let Some(message) = refused(frame) {
@@ -32,7 +32,7 @@ pub(super) fn rewrite(window: &mut WindowSpec) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Why PostgreSQL refuses a frame.
+/// Returns PostgreSQL's error message for an invalid frame. Returns `None` for a valid one.
 fn refused(frame: &WindowFrame) -> Option<&'static str> {
     let end = frame.end_bound.as_ref().unwrap_or(&Bound::CurrentRow);
     match (&frame.start_bound, end) {
@@ -52,7 +52,7 @@ fn refused(frame: &WindowFrame) -> Option<&'static str> {
     }
 }
 
-/// The offset of a bound, and whether it lies before the current row.
+/// Returns the offset of a frame bound, and whether the bound is `PRECEDING`. Returns `None` for bounds without offset.
 fn offset(bound: &Bound) -> Option<(&Expr, bool)> {
     match bound {
         Bound::Preceding(Some(offset)) => Some((offset, true)),
@@ -61,7 +61,7 @@ fn offset(bound: &Bound) -> Option<(&Expr, bool)> {
     }
 }
 
-/// Whether the end of a frame lies before its start, where both are numbers.
+/// Whether a frame ends before it starts. Returns false unless both offsets are numbers.
 fn has_no_rows(frame: &WindowFrame) -> bool {
     let bounds = offset(&frame.start_bound).zip(frame.end_bound.as_ref().and_then(offset));
     let Some(((start, starts_before), (end, ends_before))) = bounds else { return false };

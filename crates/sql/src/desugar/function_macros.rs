@@ -21,8 +21,8 @@ use crate::syntax;
 
 use super::operators::use_engine_name;
 
-/// Functions with the number of their arguments, and what they stand for. `$1` is the first argument. A subquery has
-/// columns with names that an argument does not have.
+/// Name of a function, number of its arguments, and the expression that replaces a call. `$1` is the first argument.
+/// Columns in a subquery have names that no argument contains, so they do not capture its columns.
 const MACROS: [(&str, usize, &str); 73] = [
     ("age", 1, "age(CAST(current_date AS timestamp), $1)"),
     ("approx_count_distinct", 1, "approx_distinct($1)"),
@@ -135,7 +135,8 @@ const MACROS: [(&str, usize, &str); 73] = [
     ("year", 1, "CAST(extract(year FROM $1) AS bigint)"),
 ];
 
-/// Units of `date_diff`, and the number of boundaries between two moments; weeks are whole weeks.
+/// Units of `date_diff`, and the number of unit boundaries between the timestamps `$1` and `$2`. Weeks are counted as
+/// whole periods of seven days.
 const DIFFERENCES: [(&str, &str); 8] = [
     ("year", "CAST(extract(year FROM $2) - extract(year FROM $1) AS bigint)"),
     (
@@ -173,7 +174,7 @@ static DIFFERENCE_TEMPLATES: LazyLock<HashMap<&str, Expr>> = LazyLock::new(|| {
     DIFFERENCES.into_iter().filter_map(|(unit, sql)| Some((unit, parse_expression(sql).ok()?))).collect()
 });
 
-/// Replaces a call of one of the functions by the expression that it stands for.
+/// Replaces a call of a macro by its expression.
 pub(super) fn expand(expression: &mut Expr) {
     let Expr::Function(function) = expression else { return };
     let Some(name) =
@@ -226,7 +227,8 @@ pub(super) fn expand(expression: &mut Expr) {
     }
 }
 
-/// The arguments of a call that is neither an aggregate with clauses nor a window function.
+/// Returns the arguments of a call. Returns `None` if the call has a clause, such as `OVER` or `FILTER`, or if an
+/// argument is named or is a `*`.
 pub(super) fn plain_arguments(function: &Function) -> Option<Vec<Expr>> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let is_plain = function.over.is_none()
@@ -251,7 +253,7 @@ fn text_of(expression: &Expr) -> Option<String> {
     }
 }
 
-/// The expression of a template with these arguments. Placeholders of the arguments are not touched.
+/// Returns a template with `$1`, `$2`, ... replaced by `arguments`. Placeholders within `arguments` are not changed.
 pub(super) fn with_arguments(template: &Expr, arguments: &[Expr]) -> Expr {
     let mut expanded = template.clone();
     let _: ControlFlow<()> = visit_expressions_mut(&mut expanded, |part| {
@@ -310,7 +312,7 @@ fn count_if(function: &mut Function) {
     function.name = ObjectName::from(vec![Ident::new("count")]);
 }
 
-/// Adds the separator to `string_agg(x)`, which is a comma in DuckDB.
+/// Adds the separator to `string_agg(x)`. DuckDB's default separator is a comma.
 fn with_separator(function: &mut Function) {
     let FunctionArguments::List(list) = &mut function.args else { return };
     if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(_))] = list.args.as_slice() {
@@ -322,7 +324,7 @@ fn with_separator(function: &mut Function) {
 /// Names of the arguments of `make_interval`, all of which are optional.
 const PARTS_OF_INTERVALS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
 
-/// Writes all arguments of `make_interval` in order. Those that a call leaves out are 0.
+/// Adds all arguments of `make_interval` in order. A missing argument becomes 0.
 fn with_all_parts(function: &mut Function) {
     let FunctionArguments::List(list) = &mut function.args else { return };
     let mut parts = vec![syntax::integer(0); PARTS_OF_INTERVALS.len()];
@@ -334,7 +336,7 @@ fn with_all_parts(function: &mut Function) {
             }
             _ => return,
         };
-        // An argument that does not exist is left for the planner to refuse.
+        // The planner reports an unknown argument.
         let Some(part) = index.and_then(|index| parts.get_mut(index)) else { return };
         *part = value.clone();
     }

@@ -1,5 +1,5 @@
-//! Replaces aliases of functions with their canonical names, in arguments of other functions, and names of sequences
-//! with texts.
+//! Replaces aliases of functions by their canonical names in arguments of other functions, and removes casts from the
+//! sequence names in calls such as `nextval('s'::regclass)`.
 //!
 //! If a function is called by an alias, the planner names the result after the text of its arguments, and repeats these
 //! names at every level. Each level of nested calls then doubles the text. The name of a result that is only an
@@ -23,8 +23,8 @@ pub(super) fn use_canonical_name(function: &mut Function) {
     }
 }
 
-/// Removes the cast from `nextval('s'::regclass)`, and from the same argument of `currval` and `setval`: PostgreSQL
-/// writes it in the defaults of columns.
+/// Removes the cast from `nextval('s'::regclass)`, and from the first argument of `currval` and `setval`. PostgreSQL
+/// prints column defaults with this cast.
 pub(super) fn name_sequence(function: &mut Function) {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
     let FunctionArguments::List(arguments) = &mut function.args else { return };
@@ -36,7 +36,7 @@ pub(super) fn name_sequence(function: &mut Function) {
     }
 }
 
-/// The name in a cast to regclass, which has become a check that the relation exists: see `system_catalogs.rs`.
+/// Returns `'s'` for `'s'::regclass`, which `system_catalogs.rs` has already replaced by a call of [`FOUND_RELATION`].
 fn checked_name(expression: &Expr) -> Option<&Expr> {
     let Expr::Function(function) = expression else { return None };
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };

@@ -7,7 +7,7 @@ use datafusion_sql::sqlparser::ast::{
 use crate::identifiers::normalize;
 use crate::syntax::has_query;
 
-/// Renames output columns that repeat the name of an earlier one: `id, id` becomes `id, id AS id_1`.
+/// Renames each output column that has the name of an earlier column: `id, id` becomes `id, id AS id_1`.
 pub(crate) fn make_names_distinct(items: &mut [SelectItem]) {
     let mut names: Vec<Name> = items.iter().filter_map(Name::of_item).collect();
     if !(1..names.len()).any(|index| names[index].is_among(&names[..index])) {
@@ -43,7 +43,7 @@ enum Name {
 }
 
 impl Name {
-    /// The name of an item. `None` if it has several names, or if its names are not known.
+    /// Returns the name of an item of the select list. Returns `None` if it has several names or unknown ones.
     fn of_item(item: &SelectItem) -> Option<Self> {
         let is_plain = |options: &WildcardAdditionalOptions| {
             let WildcardAdditionalOptions { opt_exclude, opt_except, opt_replace, opt_rename, opt_ilike, .. } = options;

@@ -1,4 +1,4 @@
-//! Patterns of `LIKE` and of regular expressions, where the planner reads them differently from PostgreSQL.
+//! `LIKE` patterns and regular expressions that DataFusion interprets differently from PostgreSQL.
 
 use datafusion_sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 
@@ -11,7 +11,7 @@ pub(super) struct RegexOperator {
 }
 
 impl RegexOperator {
-    /// `None` for other operators.
+    /// Returns the regular expression operator that `operator` is. Returns `None` for other operators.
     pub fn of(operator: &BinaryOperator) -> Option<Self> {
         let (ignores_case, is_negated) = match operator {
             BinaryOperator::PGRegexMatch => (false, false),
@@ -23,8 +23,8 @@ impl RegexOperator {
         Some(Self { ignores_case, is_negated })
     }
 
-    /// The function that reads PostgreSQL's syntax, for a computed pattern and for one with escapes or brackets. Other
-    /// patterns keep the operator of the engine: `None`.
+    /// Returns a call of the function that implements PostgreSQL's syntax, if the pattern is computed or has escapes or
+    /// brackets. Returns `None` for other patterns, for which DataFusion's operator is used.
     pub fn call(&self, text: &Expr, pattern: &mut Expr) -> Option<Expr> {
         if let Expr::Value(literal) = pattern
             && let Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) = &mut literal.value
@@ -45,11 +45,11 @@ impl RegexOperator {
     }
 }
 
-/// Flag of the engine's regular expressions by which a dot also matches a line feed, as in PostgreSQL.
+/// Flag in DataFusion's regular expressions: a dot matches a line feed too, as in PostgreSQL.
 const DOT_MATCHES_ALL: &str = "(?s)";
 
-/// Gives the pattern of a `LIKE` the backslash as its escape character. A pattern that is computed or invalid is
-/// escaped when the statement runs.
+/// Changes the escape character in a `LIKE` pattern from `escape` to the backslash. A computed or invalid pattern is
+/// changed when the statement runs.
 pub(super) fn escape_pattern(pattern: &mut Expr, escape: &str) {
     if let Expr::Value(literal) = pattern
         && let Value::SingleQuotedString(text) = &mut literal.value
@@ -62,8 +62,8 @@ pub(super) fn escape_pattern(pattern: &mut Expr, escape: &str) {
     *pattern = syntax::call("like_escape", vec![pattern.clone(), escape]);
 }
 
-/// The pattern with the backslash as its escape character. `None` if the pattern ends with `escape` or `escape` has
-/// several characters, which are errors.
+/// Returns a pattern with the backslash as its escape character. Returns `None` for two errors: the pattern ends with
+/// `escape`, or `escape` has several characters.
 fn with_backslashes(pattern: &str, escape: &str) -> Option<String> {
     let mut escape = escape.chars();
     let (escape, None) = (escape.next(), escape.next()) else { return None };

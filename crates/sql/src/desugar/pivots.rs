@@ -1,4 +1,5 @@
-//! `PIVOT` and `UNPIVOT` of a table, as queries with the other columns of the table as groups or beside the values.
+//! `PIVOT` and `UNPIVOT` of a table, rewritten to queries. `PIVOT` groups by the columns that it does not mention;
+//! `UNPIVOT` repeats them for each value.
 //!
 //! ```text
 //!   t PIVOT (sum(p) FOR k IN (1, 2 AS two))
@@ -21,13 +22,13 @@ use crate::error::SqlError;
 use crate::identifiers::normalize;
 use crate::syntax::{aliased, all_of, call, equal, is_not_null, is_null, parenthesized, quoted, select, without_joins};
 
-/// First of the columns of a `PIVOT` that lists its groups: they and the column follow.
+/// Marker: the first pivot column of a `PIVOT` with explicit groups. The group columns and the pivot column follow.
 pub(crate) const GROUPS: &str = "taut groups";
 
 /// Replaces `PIVOT` or `UNPIVOT` of a table.
 pub(super) fn rewrite(table: &mut TableFactor) -> ControlFlow<SqlError> {
     let (query, alias) = match table {
-        // The values are listed before the statement runs: see `open_pivots.rs`.
+        // `open_pivots.rs` replaces `ANY` by a list of values before the statement runs.
         TableFactor::Pivot { value_source: PivotValueSource::Any(order), .. } if order.is_empty() => {
             return ControlFlow::Continue(());
         }
@@ -45,7 +46,7 @@ pub(super) fn rewrite(table: &mut TableFactor) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// What a `PIVOT` computes, and for which values of a column.
+/// Aggregates, pivot column and values of a `PIVOT`.
 struct PivotColumns<'a> {
     aggregates: &'a [ExprWithAlias],
     column: &'a [Expr],
@@ -165,7 +166,7 @@ fn names_in(expression: &Expr) -> Vec<String> {
     names
 }
 
-/// The name of the column for a value: its alias, or its text.
+/// Returns the name of the output column for a value: its alias, or its text.
 fn value_name(value: &ExprWithAlias) -> String {
     match (&value.alias, &value.expr) {
         (Some(alias), _) => normalize(alias),

@@ -1,11 +1,11 @@
-//! `t.*` of a relation that is named with its schema.
+//! `t.*` if `FROM` contains `t` with its schema, as in `SELECT t.* FROM sales.t`.
 
 use datafusion_sql::sqlparser::ast::{ObjectName, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor};
 
 use crate::identifiers::normalize;
 use crate::syntax::relation_name;
 
-/// Writes `sales.t.*` for `t.*`, which the planner does not find, if `FROM` has `sales.t`.
+/// Replaces `t.*` by `sales.t.*` if `FROM` contains `sales.t`, because the planner does not resolve `t.*`.
 pub(super) fn qualify(select: &mut Select) {
     let factors = select
         .from

@@ -1,6 +1,6 @@
 //! `ORDER BY`, `LIMIT` and `OFFSET` after a union in `WITH RECURSIVE`. The planner ignores these clauses. If the union
-//! reads its own result, they are refused. Otherwise the union becomes a subquery together with them, and the planner
-//! applies them there.
+//! reads its own result, they are an error. Otherwise the union and its clauses become a subquery, in which the planner
+//! applies them.
 
 use std::ops::ControlFlow;
 

@@ -1,4 +1,4 @@
-//! Syntax that the planner accepts, but PostgreSQL refuses or reads differently.
+//! Syntax that the planner accepts, but PostgreSQL refuses or interprets differently.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
-/// Refuses an `ORDER BY` of a constant that is no position, such as `-1`, `1.5` or `'a'`.
+/// Refuses an `ORDER BY` with a constant that is not a position, such as `-1`, `1.5` or `'a'`.
 pub(super) fn check_order(query: &Query) -> ControlFlow<SqlError> {
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else {
         return ControlFlow::Continue(());
@@ -64,7 +64,7 @@ fn check_conditions(from: &TableWithJoins) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Refuses `count(a, b)` and `count(t.*)`, which the planner takes for `count(*)`. Accepts `count(DISTINCT a, b)`.
+/// Refuses `count(a, b)` and `count(t.*)`, which the planner treats as `count(*)`. Accepts `count(DISTINCT a, b)`.
 pub(super) fn check_count(function: &Function) -> ControlFlow<SqlError> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return ControlFlow::Continue(()) };
     let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };

@@ -1,5 +1,5 @@
-//! Rewrite of row comparisons, such as `(a, b) < (1, 2)`, into comparisons of their values. The planner would treat the
-//! rows as structures, in which nulls are equal to nulls and less than all other values.
+//! Rewrites row comparisons, such as `(a, b) < (1, 2)`, to comparisons of their elements. The planner would compare the
+//! rows as structs, in which nulls are equal to nulls and less than all other values.
 //!
 //! ```text
 //! (a, b) = (c, d)                    a = c AND b = d
@@ -26,7 +26,7 @@ use crate::syntax::{
     aliased, all_of, any_of, case, column, derived_table, equal, is_null, null, select, without_joins,
 };
 
-/// Relation of the rows to search. No user relation has this name.
+/// Alias of the subquery whose rows are compared. No user relation has this name.
 const ROWS: &str = "taut rows";
 
 /// Rewrites a row comparison in any position.
@@ -64,7 +64,7 @@ pub(super) fn rewrite_comparison(expression: &mut Expr) {
     }
 }
 
-/// Rewrites `IN` with a row and a subquery in the `WHERE` of a query, where null counts as false.
+/// Rewrites `row IN (query)` in the `WHERE` of a query, where null has the effect of false.
 pub(super) fn rewrite_in_select(select: &mut Select) {
     select.selection.iter_mut().for_each(rewrite_condition);
 }
@@ -78,7 +78,7 @@ pub(super) fn rewrite_in_statement(statement: &mut Statement) {
     }
 }
 
-/// Writes `= ANY (query)` and `<> ALL (query)` of a row as `IN` and `NOT IN`.
+/// Replaces `row = ANY (query)` by `row IN (query)`, and `row <> ALL (query)` by `row NOT IN (query)`.
 fn write_as_membership(expression: &mut Expr) {
     let (row, query, negated) = match expression {
         Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
@@ -108,7 +108,7 @@ fn rewrite_condition(condition: &mut Expr) {
     }
 }
 
-/// Values of a row expression. `None` for other expressions.
+/// Returns the elements of a row expression. Returns `None` for other expressions.
 fn row_elements(expression: &Expr) -> Option<Vec<Expr>> {
     let value = |argument: &FunctionArg| match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value.clone()),
@@ -125,13 +125,13 @@ fn row_elements(expression: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// The elements of two rows of the same length, in pairs. `None` for other expressions.
+/// Returns pairs of the elements of two rows. Returns `None` for rows of different lengths and for other expressions.
 fn pairs(left: &Expr, right: &Expr) -> Option<Vec<(Expr, Expr)>> {
     let (left, right) = (row_elements(left)?, row_elements(right)?);
     (left.len() == right.len()).then(|| left.into_iter().zip(right).collect())
 }
 
-/// Compares two rows by an operator: the first values that differ decide which row is less.
+/// Compares two rows by an operator. The first two elements that differ determine which row is less.
 fn compare_rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
     let compare_pair = |op: &BinaryOperator, (left, right): (Expr, Expr)| match compare_rows(&left, op, &right) {
         Some(rows) => Expr::Nested(Box::new(rows)),
@@ -153,16 +153,16 @@ fn compare_rows(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> 
     pairs.into_iter().rev().try_fold(last, decide_by_first_difference)
 }
 
-/// `IS DISTINCT FROM` of two rows: any of their elements differ.
+/// Rewrites `IS DISTINCT FROM` of two rows: true if any of their elements are distinct.
 fn rows_are_distinct(left: &Expr, right: &Expr) -> Option<Expr> {
-    // The parentheses are for the parser: the expression may be printed and parsed again. Without them, the parser
-    // would read what follows as part of the operand.
+    // The expression may be printed and parsed again. Without parentheses, the parser would read the following
+    // conditions as part of the operand.
     let elements_are_distinct =
         |(left, right)| Expr::Nested(Box::new(Expr::IsDistinctFrom(Box::new(operand(left)), Box::new(operand(right)))));
     any_of(pairs(left, right)?.into_iter().map(elements_are_distinct))
 }
 
-/// The disjunction of many conditions, as a balanced tree.
+/// Joins conditions by `OR` in a balanced tree. Returns `None` if there are none.
 fn balanced_or(mut conditions: Vec<Expr>) -> Option<Expr> {
     if conditions.len() <= 1 {
         return conditions.pop().map(|condition| Expr::Nested(Box::new(condition)));
@@ -174,13 +174,13 @@ fn balanced_or(mut conditions: Vec<Expr>) -> Option<Expr> {
 /// How `EXISTS` treats rows whose comparison is null.
 #[derive(Clone, Copy)]
 enum NullComparisons {
-    /// They do not count as equal.
+    /// Such rows are treated as different.
     Skip,
-    /// They count as equal.
+    /// Such rows are treated as equal.
     Count,
 }
 
-/// Builds `[NOT] EXISTS` of a row of the query that equals `row`.
+/// Builds `[NOT] EXISTS (SELECT ... FROM (query) WHERE ...)`, which searches the query for a row equal to `row`.
 fn exists(row: &[Expr], query: &Query, negated: bool, nulls: NullComparisons) -> Expr {
     // No column of `row` may have one of these names: it would be resolved as a column of the query.
     let names: Vec<String> = (1..=row.len()).map(|index| format!("taut value {index}")).collect();
@@ -201,7 +201,7 @@ fn exists(row: &[Expr], query: &Query, negated: bool, nulls: NullComparisons) ->
     Expr::Exists { subquery: select(vec![one], vec![without_joins(rows)], condition), negated }
 }
 
-/// Compares a row with the rows of a query: with any of them, or with all. `None` for other operands.
+/// Rewrites `row op ANY (query)`, or `row op ALL (query)` if `any` is false. Returns `None` for other operands.
 fn compare_with_query(left: &Expr, op: &BinaryOperator, right: &Expr, any: bool) -> Option<Expr> {
     let (row, Expr::Subquery(query)) = (row_elements(left)?, right) else { return None };
     let names: Vec<String> = (1..=row.len()).map(|index| format!("taut value {index}")).collect();
@@ -219,7 +219,7 @@ fn compare_with_query(left: &Expr, op: &BinaryOperator, right: &Expr, any: bool)
     Some(case(branches, boolean(!any)))
 }
 
-/// `row [NOT] IN (query)` as a value: true, false or null.
+/// Builds the value of `row [NOT] IN (query)`: true, false or null.
 fn membership_value(row: &[Expr], query: &Query, negated: bool) -> Expr {
     let boolean = |is_member: bool| Expr::value(Value::Boolean(is_member != negated));
     let equal_row = exists(row, query, false, NullComparisons::Skip);

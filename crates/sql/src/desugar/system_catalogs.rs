@@ -1,5 +1,5 @@
-//! Names of PostgreSQL's system catalogs: `pg_catalog.f(x)`, `x::pg_catalog.text`, `'t'::regclass`, and functions on
-//! oids.
+//! References to PostgreSQL's system catalogs: `pg_catalog.f(x)`, `x::pg_catalog.text`, `'t'::regclass`, and functions
+//! on oids.
 //!
 //! ```text
 //!   pg_get_constraintdef(x)   (SELECT definition FROM definitions WHERE object = x)
@@ -30,7 +30,7 @@ fn remove_catalog(name: &mut ObjectName) {
     }
 }
 
-/// Rewrites a cast to one of PostgreSQL's types for system catalogs.
+/// Rewrites a cast to `regclass` or to a type in schema `pg_catalog`.
 pub(super) fn rewrite_cast(expression: &mut Expr) {
     let Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } = expression else { return };
     match data_type {
@@ -42,7 +42,7 @@ pub(super) fn rewrite_cast(expression: &mut Expr) {
                 "regclass" => *expression = relation_of(expr),
                 "oid" => *data_type = DataType::BigInt(None),
                 "name" => *data_type = DataType::Text,
-                // The types that have names of their own in the grammar, which it does not know behind a schema.
+                // The parser does not recognize built-in type names after a schema, so the name is parsed without it.
                 plain if modifiers.is_empty() => {
                     if let Ok(Expr::Cast { data_type: known, .. }) = parse_expression(&format!("CAST(x AS {plain})")) {
                         *data_type = known;
@@ -55,7 +55,8 @@ pub(super) fn rewrite_cast(expression: &mut Expr) {
     }
 }
 
-/// The oid of the relation that a text names, or the name of the relation with an oid.
+/// Rewrites a cast to `regclass`: a string literal to the oid of that relation, another value to the name of the
+/// relation with that oid.
 fn relation_of(value: &Expr) -> Expr {
     let Some(name) = text_of(value) else {
         return template(NAME_OF_OID, std::slice::from_ref(value));
@@ -64,10 +65,10 @@ fn relation_of(value: &Expr) -> Expr {
     syntax::call(FOUND_RELATION, vec![oid, Expr::value(Value::SingleQuotedString(name))])
 }
 
-/// A subquery for the name of a relation.
+/// Subquery that returns the name of the relation with oid `$1`.
 const NAME_OF_OID: &str =
     "(SELECT max(\"taut shortest\") FROM pg_catalog.\"taut object names\" WHERE \"taut object\" = $1)";
-/// A subquery for the oid of a relation.
+/// Subquery that returns the oid of the relation with name `$1`.
 const OID_OF_NAME: &str = "(SELECT \"taut object\" FROM pg_catalog.\"taut object names\" WHERE \"taut name\" = $1)";
 
 /// Replaces `to_regclass('t')`, which is null if there is no relation `t`.
@@ -91,7 +92,7 @@ fn template(sql: &str, arguments: &[Expr]) -> Expr {
     }
 }
 
-/// A name as the list of names has it, as a literal.
+/// Returns a relation name as a string literal, quoted and normalized like the column `taut name`.
 fn normalized_name(name: &str) -> Expr {
     let normalized = match parse_expression(name) {
         Ok(Expr::Identifier(name)) => quote_identifier(&normalize(&name)),

@@ -19,7 +19,7 @@ use crate::error::SqlError;
 use crate::syntax;
 
 const UNNEST: &str = "unnest";
-/// Table functions that the engine also has as functions in expressions, which return an array.
+/// Table functions that DataFusion can also call in expressions, where they return an array.
 const SERIES: [&str; 2] = ["generate_series", "range"];
 
 /// Rewrites the functions in a `FROM`.
@@ -93,7 +93,8 @@ fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<S
     ControlFlow::Continue(())
 }
 
-/// Names of the columns. One column without a name has the name of the alias, or of the function.
+/// Returns the column names of a table function. A single column without a name is named after the alias, or else after
+/// the function.
 fn names(alias: Option<&TableAlias>, function: &str, columns: usize) -> Vec<Ident> {
     match alias {
         Some(alias) if !alias.columns.is_empty() => alias.columns.iter().map(|column| column.name.clone()).collect(),
@@ -102,7 +103,7 @@ fn names(alias: Option<&TableAlias>, function: &str, columns: usize) -> Vec<Iden
     }
 }
 
-/// Ends at the first name of a column outside of subqueries.
+/// Visitor that stops at the first column name outside of subqueries.
 struct Columns {
     depth: usize,
 }

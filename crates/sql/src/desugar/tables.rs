@@ -1,5 +1,4 @@
-//! Tables in `FROM`: names of the columns of table functions, samples, and sides of joins. On the right, what replaces
-//! them:
+//! Tables in `FROM`: column names of table functions, samples, and sides of joins. The right column is the replacement:
 //!
 //! ```text
 //!   FROM generate_series(1, 3) AS g        generate_series(1, 3) AS g (g)
@@ -54,7 +53,7 @@ pub(super) fn name_sides(select: &mut Select) {
     }
 }
 
-/// Replaces a sample of a table by a query that chooses each row by chance.
+/// Replaces `TABLESAMPLE` by a subquery that selects each row at random.
 pub(super) fn sample(table: &mut TableFactor) -> ControlFlow<SqlError> {
     if let TableFactor::Derived { sample: Some(_), .. } = table {
         return ControlFlow::Break(SqlError::unsupported("TABLESAMPLE of a subquery", "TABLESAMPLE of a table is"));
@@ -86,7 +85,7 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
 }
 
-/// The share of rows of a sample, in percent. `None` if it is not supported.
+/// Returns the percentage of rows in a sample. Returns `None` if the sample is not supported.
 fn percentage(sample: &TableSample) -> Option<Expr> {
     let TableSample { name, quantity, seed, bucket, offset, .. } = sample;
     let is_method = matches!(name, None | Some(TableSampleMethod::Bernoulli | TableSampleMethod::System));

@@ -6,7 +6,7 @@
 
 use datafusion_sql::sqlparser::ast::{SetExpr, SetOperator, SetQuantifier, Values};
 
-/// Minimum queries in a chain that is balanced. Shorter chains stay as they are written.
+/// Minimum number of queries in a chain that is balanced.
 const BALANCED_QUERIES_MIN: usize = 64;
 
 /// Balances the tree of a chain of at least [`BALANCED_QUERIES_MIN`] queries with `UNION ALL`.

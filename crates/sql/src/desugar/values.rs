@@ -1,12 +1,12 @@
-//! Rewrites of `VALUES` lists: those with subqueries, which the planner supports in `SELECT` only, and those whose
-//! literals take the type of another row.
+//! Rewrites `VALUES` lists with subqueries, which the planner supports in `SELECT` only, and lists whose literals get
+//! the type of another row.
 
 use datafusion_sql::sqlparser::ast::{CastKind, DataType, Expr, Parens, Query, SetExpr, TableFactor, Value, Values};
 
 use super::unions::union_all;
 use crate::syntax::{aliased, has_query, is_default, select};
 
-/// Maximum rows with subqueries in a `VALUES` list that is rewritten. More rows are too many for the planner.
+/// Maximum number of rows with subqueries in a `VALUES` list that is rewritten. Planning more rows takes too long.
 const QUERY_ROWS_MAX: usize = 256;
 
 /// Rewrites rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`. Rows without a subquery stay in `VALUES`. A
@@ -50,7 +50,7 @@ pub(super) fn cast_literals_in_table(table: &mut TableFactor) {
     }
 }
 
-/// As [`cast_literals_in_table`] does, for the queries of `WITH`.
+/// Casts literals like [`cast_literals_in_table`], in the queries of a `WITH` clause.
 pub(super) fn cast_literals_in_with(query: &mut Query) {
     for table in query.with.iter_mut().flat_map(|with| &mut with.cte_tables) {
         cast_literals(&mut table.query.body);
@@ -97,7 +97,7 @@ fn cast_literals(body: &mut SetExpr) {
     }
 }
 
-/// The type that an expression names, as `date '2024-01-05'` and `x::date` do.
+/// Returns the type in an expression such as `date '2024-01-05'` or `x::date`. Returns `None` for other expressions.
 fn named_type(expression: &Expr) -> Option<DataType> {
     match expression {
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => Some(data_type.clone()),

@@ -1,4 +1,4 @@
-//! Columns that `* EXCLUDE` and `* REPLACE` name. The planner compares these names as they are written.
+//! Column names in `* EXCLUDE` and `* REPLACE`. The planner compares them without folding their case.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use crate::error::SqlError;
 use crate::identifiers::normalize;
 use crate::syntax::{quoted, wildcard_options};
 
-/// Writes the names in the case that they stand for. Refuses a name that one wildcard has twice.
+/// Converts unquoted names to lower case. Refuses a name that occurs twice in one wildcard.
 pub(super) fn normalize_names(select: &mut Select) -> ControlFlow<SqlError> {
     select.projection.iter_mut().filter_map(wildcard_options).try_for_each(normalize_options)
 }
@@ -35,7 +35,7 @@ fn normalize_options(options: &mut WildcardAdditionalOptions) -> ControlFlow<Sql
     ControlFlow::Continue(())
 }
 
-/// Names of the columns that a wildcard leaves out. The planner refuses names of several parts.
+/// Returns the columns that a wildcard excludes. Qualified names are not returned, because the planner refuses them.
 fn excluded_names(options: &mut WildcardAdditionalOptions) -> impl Iterator<Item = &mut Ident> {
     let names = match &mut options.opt_exclude {
         None => &mut [],

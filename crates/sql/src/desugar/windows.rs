@@ -1,5 +1,5 @@
-//! Windows that name another one, such as `OVER w` and `OVER (w ORDER BY x)`. The planner ignores the name in
-//! refinements and does not know it in `ORDER BY`; here the clauses of the named window are copied.
+//! Windows that refer to another window, such as `OVER w` and `OVER (w ORDER BY x)`. The planner ignores the reference
+//! in refinements and does not resolve it in `ORDER BY`, so the clauses of the named window are copied.
 //!
 //! ```text
 //! sum(x) OVER (w ORDER BY y) ... WINDOW w AS (PARTITION BY z)    sum(x) OVER (PARTITION BY z ORDER BY y)
@@ -92,7 +92,7 @@ impl VisitorMut for Resolver<'_> {
     }
 }
 
-/// Copies the clauses of the window that a window names.
+/// Copies the clauses of the window that `window` refers to. Does nothing if it refers to none.
 fn refine(window: &mut WindowSpec, windows: &[NamedWindowDefinition]) -> ControlFlow<SqlError> {
     let Some(name) = window.window_name.take() else { return ControlFlow::Continue(()) };
     let base = find(windows, &name)?;
