@@ -53,7 +53,7 @@ pub enum Value {
         /// Rest of the interval, in nanoseconds.
         nanoseconds: i64,
     },
-    /// Array of values of one type, nulls or arrays. Numbers of several types take the widest of them.
+    /// Array of values of one type, nulls or arrays. Numbers of several types are converted to the widest type.
     Array(Vec<Value>),
 }
 
@@ -233,7 +233,7 @@ fn sql_type(value: &Value) -> Option<String> {
     })
 }
 
-/// Name of the parameter that an expression is, with its `$`.
+/// Name of a parameter, with its `$`. Returns `None` if the expression is not a parameter.
 fn placeholder(expression: &Expr) -> Option<String> {
     let Expr::Value(value) = expression else { return None };
     let ast::Value::Placeholder(name) = &value.value else { return None };

@@ -1,8 +1,8 @@
 //! Columns of `* REPLACE`, which the planner ignores if the rows have no such column.
 //!
 //! Whether there is such a column is known only when the statement is planned. Therefore this module builds a second
-//! form of the statement, which leaves the columns out before it adds the new ones. The planner refuses to leave out
-//! a column that does not exist.
+//! form of the statement, which excludes the columns and adds the new ones. The planner rejects the exclusion of a
+//! column that does not exist.
 //!
 //! ```text
 //! written        SELECT * REPLACE (a + 1 AS a) FROM t
@@ -28,7 +28,7 @@ pub struct ReplacedColumns {
     pub names: HashSet<String>,
 }
 
-/// The second form of a statement. `None` if the statement replaces no columns.
+/// Returns the second form of a statement. Returns `None` if the statement replaces no columns.
 pub fn replaced_columns(statement: &EngineStatement) -> Option<ReplacedColumns> {
     match statement {
         EngineStatement::Statement(ast) => {
@@ -63,7 +63,7 @@ impl VisitorMut for Replacements {
 }
 
 impl Replacements {
-    /// Turns the replaced columns of a wildcard into excluded ones. Returns them as items of their own.
+    /// Turns the replaced columns of a wildcard into excluded ones. Returns the new columns as select items.
     fn exclude(&mut self, options: &mut WildcardAdditionalOptions) -> Option<Vec<SelectItem>> {
         let replaced = options.opt_replace.take()?.items;
         let mut excluded: Vec<ObjectName> = match options.opt_exclude.take() {

@@ -1,9 +1,8 @@
-//! Relations of one name from different schemas in one query, and columns that are named with the schema of their
-//! relation.
+//! Relations with the same name from different schemas in one query, and columns qualified by a schema: `sales.t.a`.
 //!
-//! The planner compares names of relations without their schema if one side has none. It takes `t.a` for a column of
-//! `sales.t` too, and `sales.t.a` for one of any relation `t`. Therefore a statement with such names is planned in
-//! another form, in which each relation has an alias of its own:
+//! The planner ignores the schema if only one of two relation names has one. So `t.a` also matches `sales.t`, and
+//! `sales.t.a` matches any relation `t`. Therefore a statement with such names is planned in another form, in which
+//! each relation has a distinct alias:
 //!
 //! ```text
 //!   written    SELECT sales.t.a, public.t.a FROM sales.t, t
@@ -31,8 +30,8 @@ use crate::syntax::quoted;
 /// A schema, and the name of a relation in it.
 pub type QualifiedName = (String, String);
 
-/// The form of a statement in which no two relations have the same name. `None` if the statement is planned as it is
-/// written. `resolve` returns the relation that a name without a schema stands for.
+/// Returns the form of a statement in which no two relations have the same name. Returns `None` if the statement needs
+/// no other form. `resolve` returns the relation to which a name without a schema refers.
 ///
 /// # Errors
 /// If a name is ambiguous, specified twice, or that of a relation which cannot be referenced there.
@@ -151,7 +150,7 @@ struct Binding {
 #[derive(Default)]
 struct FromScope {
     bindings: Vec<Binding>,
-    /// Number of parts around the visited one that do not see these relations: queries in `WITH` and in `FROM`.
+    /// Number of queries around the visited part that cannot reference these relations: queries in `WITH` and `FROM`.
     hidden: usize,
     /// Names of the queries in `WITH`.
     with: Vec<String>,
@@ -171,7 +170,7 @@ impl<'a> RelationRewriter<'a> {
         Self { resolve, scopes: Vec::new(), with_queries: HashSet::new(), bodies: HashSet::new() }
     }
 
-    /// Gives the relations of a `SELECT` their aliases.
+    /// Assigns aliases to the relations of a `SELECT`.
     fn bind(&self, select: &mut Select) -> Result<Vec<Binding>> {
         let mut bindings = Vec::new();
         select.from.iter_mut().try_for_each(|from| self.bind_joined(from, &mut bindings))?;
@@ -371,7 +370,7 @@ impl VisitorMut for RelationRewriter<'_> {
     }
 }
 
-/// Whether a factor is a query that does not see the relations beside it.
+/// Whether a factor is a subquery without `LATERAL`, which cannot reference other relations of the same `FROM`.
 fn is_separate(factor: &TableFactor) -> bool {
     matches!(factor, TableFactor::Derived { lateral: false, .. })
 }

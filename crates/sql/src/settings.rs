@@ -9,7 +9,7 @@ use taut_types::PUBLIC_SCHEMA;
 /// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Which failures a commit survives.
+    /// Kinds of failure that a commit survives.
     Synchronous,
     /// Whether the mover compacts in the background.
     Mover,
@@ -38,9 +38,9 @@ pub enum Setting {
 pub struct SettingInfo {
     /// Name in `SET` and `SHOW`.
     pub name: &'static str,
-    /// Values that `SET` takes.
+    /// Values that `SET` accepts.
     pub values: &'static str,
-    /// Value of a new session, which `RESET` sets again. `None` if the setting cannot be reset.
+    /// Value in a new session, which `RESET` restores. `None` if the setting cannot be reset.
     pub default: Option<&'static str>,
     /// What the value applies to: `session`, `transaction` or `database`.
     pub scope: &'static str,
@@ -211,7 +211,7 @@ impl IsolationLevel {
         }
     }
 
-    /// Level with this name, ignoring case. `snapshot` and `read uncommitted` are also names.
+    /// Returns the level with a name, ignoring case. Accepts the synonyms `snapshot` and `read uncommitted`.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "read committed" | "read uncommitted" => Some(Self::ReadCommitted),

@@ -28,7 +28,7 @@ pub enum Statement {
         name: TableReference,
         /// Whether the statement says `TEMPORARY`. A table in schema `pg_temp` is temporary too.
         temporary: bool,
-        /// What a commit does with the rows of a temporary table, if the statement says it.
+        /// Effect of a commit on the rows of a temporary table, if specified.
         on_commit: Option<OnCommit>,
         /// Whether an existing table is kept without an error.
         if_not_exists: bool,
@@ -169,7 +169,7 @@ pub enum Statement {
     Comment {
         /// What the comment is about.
         on: CommentedObject,
-        /// The comment. `None` removes the one that is there.
+        /// The comment. `None` removes the existing comment.
         comment: Option<String>,
     },
     /// `BACKUP DATABASE TO`.
@@ -269,7 +269,7 @@ pub enum Statement {
     Truncate {
         /// Names of the tables.
         names: Vec<TableReference>,
-        /// Whether the sequences of their columns begin again.
+        /// Whether the sequences of their columns are restarted.
         restarts_identity: bool,
     },
     /// `BEGIN` or `START TRANSACTION`.
