@@ -244,7 +244,7 @@ impl Mutation {
         }
     }
 
-    /// Rows of an `INSERT ... VALUES`. `None` if the statement gets its rows in another way.
+    /// Rows of an `INSERT ... VALUES`. Returns `None` for other statements.
     pub fn listed_rows(&self) -> Option<ListedRows<'_>> {
         match &self.parts {
             Parts::Insert(insert) => insert.listed_rows(),

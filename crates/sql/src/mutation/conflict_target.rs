@@ -1,4 +1,4 @@
-//! `ON CONFLICT (lower(a)) WHERE b` in `INSERT`, which the parser does not accept: it takes names of columns alone.
+//! `ON CONFLICT (lower(a)) WHERE b` in `INSERT`. The parser accepts only names of columns in this clause.
 //!
 //! Such a target becomes one quoted name that holds its text as a query, `SELECT lower(a) WHERE b`.
 
@@ -14,11 +14,11 @@ use crate::dialect::Grammar;
 use crate::error::{Result, SqlError};
 use crate::index_part::{IndexPart, is_index_part};
 
-/// Start of a name that stands for a target.
+/// Prefix of a name that represents a target.
 const PREFIX: &str = "taut conflict target ";
 
-/// Replaces the targets of `ON CONFLICT` that are more than a list of columns, and returns the tokens of the new text.
-/// `tokens` are those of the text, if it has been changed before. Returns `tokens` for texts without such targets.
+/// Replaces each target of `ON CONFLICT` that is not a plain list of columns, and returns the new tokens. `tokens` are
+/// the tokens of `sql` if an earlier step changed them. Returns `tokens` if there is no such target.
 pub fn replace_conflict_targets(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     let word = b"conflict";
     if !sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)) {
@@ -44,7 +44,7 @@ pub fn replace_conflict_targets(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -
     if is_replaced { Some(words) } else { tokens }
 }
 
-/// The target that a name stands for. `None` for the name of a column.
+/// Returns the target that a name represents. Returns `None` for the name of a column.
 pub(super) fn inferred_target(name: &Ident) -> Result<Option<ConflictTarget>> {
     let Some(text) = name.value.strip_prefix(PREFIX) else { return Ok(None) };
     let mut statement =

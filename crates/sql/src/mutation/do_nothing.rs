@@ -6,11 +6,11 @@ use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Grammar;
 
-/// Column that stands for `DO NOTHING`: a clause that writes it does nothing.
+/// Marker column: a clause that writes to it is a `DO NOTHING`.
 const NOTHING: &str = "taut nothing";
 
 /// Replaces `DO NOTHING` in clauses of `MERGE` with a write to the column [`NOTHING`], and returns the tokens of the
-/// new text. Returns `None` for texts without such clauses.
+/// new statement. Returns `None` if it has no such clause.
 pub fn replace_do_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
     let contains =
         |word: &str| sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word.as_bytes()));

@@ -171,7 +171,7 @@ pub(super) fn split(mut insert: Ast) -> Result<(Target, Parts, Option<Vec<Select
     Ok((target, Parts::Insert(parts), insert.returning))
 }
 
-/// What `INSERT OR ...` does with rows whose key exists.
+/// Action of an `INSERT OR ...` on rows whose key exists.
 fn insert_or(or: SqliteOnConflict) -> Result<ConflictAction> {
     match or {
         SqliteOnConflict::Ignore => Ok(ConflictAction::Ignore),

@@ -13,26 +13,26 @@ use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::tokens::{contains, is_word, without_spaces};
 
-/// Column that stands for `BY NAME`.
+/// Marker column for `BY NAME`.
 const BY_NAME: &str = "taut by name";
-/// Column that stands for `OVERRIDING SYSTEM VALUE`.
+/// Marker column for `OVERRIDING SYSTEM VALUE`.
 const SYSTEM_VALUE: &str = "taut overriding system value";
-/// Column that stands for `OVERRIDING USER VALUE`.
+/// Marker column for `OVERRIDING USER VALUE`.
 const USER_VALUE: &str = "taut overriding user value";
 
-/// What an `INSERT` does with the values that it gives to identity columns.
+/// Effect of an `INSERT` on identity columns for which it has values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overriding {
-    /// `OVERRIDING SYSTEM VALUE`: they are stored, also in a column that is `GENERATED ALWAYS`.
+    /// `OVERRIDING SYSTEM VALUE`: the values are stored, even in a column that is `GENERATED ALWAYS`.
     SystemValue,
-    /// `OVERRIDING USER VALUE`: they are ignored.
+    /// `OVERRIDING USER VALUE`: the values are ignored.
     UserValue,
 }
 
 /// Clauses of an `INSERT` that are names in its list of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modifiers {
-    /// Whether the columns are those that the query names.
+    /// Whether the columns of the query determine the columns of the table by name.
     pub by_name: bool,
     pub overriding: Option<Overriding>,
 }

@@ -119,7 +119,7 @@ impl ModifyingWith {
         })
     }
 
-    /// Tables that the statement reads. The changed ones are not among them.
+    /// Tables that the statement reads. Changed tables are not included.
     pub fn read_tables(&self) -> Vec<TableReference> {
         let changed: Vec<&str> = self.mutations().map(|mutation| mutation.table.table()).collect();
         let (tables, _) = resolve_table_references(&self.statement, true).unwrap_or_default();
