@@ -13,7 +13,7 @@ use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError};
 
-/// Builds a piece of one column. Returns its section, and the rows at which its zones end.
+/// Builds a piece of one column. Returns its only section, and the end row (exclusive) of each zone.
 pub(crate) fn build(
     values: &ColumnValues,
     choice: Choice,
@@ -45,9 +45,9 @@ pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) ->
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
-/// Whether to store a column as a level that takes `level_bytes` bytes. In the other form, as a field of tuples or as a
-/// chunk in the usual encoding, it takes `bytes` bytes. A level must save a quarter: finding a single row in a level is
-/// slower than in a field or a packed number.
+/// Whether a column should be a level of `level_bytes` bytes instead of a field of tuples or a chunk in the usual
+/// encoding of `bytes` bytes. A level must save a quarter, because finding a single row in a level is slower than in a
+/// field or in bit-packed numbers.
 pub(crate) fn is_level_worthwhile(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }

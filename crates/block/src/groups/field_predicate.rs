@@ -1,5 +1,5 @@
-//! Column predicates compiled for evaluation on stored rows: on unsigned distances, on dictionary codes, or on byte
-//! strings.
+//! Column predicates compiled for evaluation on stored rows: on distances, on dictionary codes, or on byte strings. A
+//! *distance* is a number minus the base of its field, and never negative.
 
 use std::ops::{Bound, Range};
 
@@ -10,7 +10,7 @@ use taut_types::{ColumnPredicate, DatumPredicate};
 
 /// A list whose distances are all below this limit becomes a table of one bit per distance.
 const TABLE_MAX: u64 = 1 << 16;
-/// If more than this many of 64 rows are selected, testing all 64 is faster than finding the selected ones.
+/// If more than this many of 64 rows are selected, testing all 64 rows is faster than finding the selected rows.
 const SPARSE_ROWS_MAX: u32 = 16;
 
 /// A predicate on codes, or on distances of numbers from a base. Callers handle nulls.
@@ -18,11 +18,12 @@ const SPARSE_ROWS_MAX: u32 = 16;
 pub(crate) enum FieldPredicate {
     /// All distances pass if true, none if false.
     Fixed(bool),
-    /// Distances in `low..=low + span` pass if `inside`, the others if not.
+    /// If `inside`, the distances in `low..=low + span` pass. Otherwise, all other distances pass.
     Range { low: u64, span: u64, inside: bool },
-    /// One bit for each distance: whether it passes. Distances beyond the table pass if `beyond`.
+    /// Bit `d` is set if distance `d` passes. Distances beyond the table pass if `beyond`.
     Table { bits: Vec<u64>, beyond: bool },
-    /// Listed distances pass if `inside`, the others if not. The list ascends. `filter` rules out most other distances.
+    /// If `inside`, the listed distances pass. Otherwise, all other distances pass. The list ascends. `filter` rejects
+    /// most distances that are not in the list without a binary search.
     List { list: Vec<u64>, filter: NumberFilter, inside: bool },
 }
 
@@ -179,7 +180,7 @@ impl<'a> BytesPredicate<'a> {
         Self { form, negated: predicate.negated }
     }
 
-    /// Result of the predicate, if it is the same for all values.
+    /// Result of the predicate, if it is the same for all values. Otherwise returns `None`.
     pub fn fixed_result(&self) -> Option<bool> {
         matches!(self.form, BytesForm::MatchesNothing).then_some(self.negated)
     }

@@ -1,4 +1,4 @@
-//! Pages of a row layout that a predicate must read: those with rows that are still selected.
+//! Visits the pages of a row layout that a predicate must read: pages with rows that are still selected.
 
 use std::ops::Range;
 

@@ -43,8 +43,8 @@ pub(crate) struct Level {
     chunk: Vec<u8>,
 }
 
-/// Chooses the levels of a piece in a row layout: those that the design forces, or else leading sort columns that are
-/// worthwhile.
+/// Chooses the levels of a piece in a row layout: the candidates that the design forces, or else the leading candidates
+/// that take fewer bytes as levels (see [`is_level_worthwhile`]).
 pub(crate) fn choose(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
@@ -57,11 +57,11 @@ pub(crate) fn choose(
         let field_bytes = match kind {
             _ if candidates.forced => usize::MAX,
             GroupKind::PackedRows => packed::field_bytes(values, choice, name)?,
-            // A slotted tuple has the plain value, and an end of two bytes if its width is variable.
+            // A slotted tuple stores the plain value, and an end of two bytes if the type has variable width.
             _ => values.plain_bytes() as usize + if values.logical.is_bytes() { 2 * values.rows() } else { 0 },
         };
         if field_bytes == 0 {
-            // A constant column takes no bytes in packed tuples. The columns after it may still be in order.
+            // A constant column takes no bytes in packed tuples. The sort columns after it may still become levels.
             continue;
         }
         let chunk = encode_level(values, choice, name)?;
@@ -103,7 +103,7 @@ pub(crate) fn append(head: &mut Vec<u8>, levels: Vec<Level>) -> Result<(), Build
     Ok(())
 }
 
-/// Where an open piece stores each of its columns: alone, or as a field of tuples.
+/// Storage of each column of an open piece: alone, or as a field of tuples.
 #[expect(clippy::large_enum_variant, reason = "most pieces are of one column, and a box is an allocation for each")]
 pub(crate) enum Levels {
     /// The column of a group of a single column. This variant avoids an allocation.
@@ -166,7 +166,7 @@ impl Levels {
         Ok(Self::OfRows { columns, storage: level_of_column.into_iter().filter_map(storage_of).collect() })
     }
 
-    /// Types of the columns that are fields. `types` has the types of all columns.
+    /// Types of the columns that are fields. `types` contains the types of all columns.
     pub fn field_types(&self, types: &[LogicalType]) -> Vec<LogicalType> {
         let is_field = |(ordinal, _): &(usize, _)| matches!(self.column_storage(*ordinal), ColumnStorage::Field(_));
         types.iter().copied().enumerate().filter(is_field).map(|(_, logical)| logical).collect()

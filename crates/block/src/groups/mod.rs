@@ -6,9 +6,9 @@
 //! | `packed`  | a head and pages of dense, bit-aligned tuples                     | whole rows, fewer bytes     |
 //! | `slotted` | a head and pages of tuples behind slots                           | baseline for comparison     |
 //!
-//! Each format has the same parts: a picture of its bytes, build, open with checks, filter, read and storage. Leading
-//! sort columns of a row layout may be abstraction levels (see `levels`): chunks in the head that are read like
-//! columns.
+//! Each format documents its bytes and implements the same operations: build, open with checks, filter, read, and
+//! report of its storage. Leading sort columns of a row layout may be abstraction levels (see `levels`): chunks in the
+//! head that are read like columns.
 
 pub(crate) mod column;
 pub(crate) mod field_predicate;
@@ -37,8 +37,9 @@ use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError, Sections};
 
-/// Builds a piece of `rows` rows. `candidates` are the sort columns that may become levels. Returns the sections of the
-/// piece, and the rows at which its zones end.
+/// Builds a piece of `rows` rows. `columns` are the values, encoding choice and name of each column. `candidates` are
+/// the sort columns that may become levels. Returns the sections of the piece, and the end row (exclusive) of each
+/// zone.
 pub(crate) fn build(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
@@ -78,7 +79,8 @@ enum TupleColumns<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Opens the piece in a range of sections, with columns of these types.
+    /// Opens the piece that is stored in `section_range`. `types` are the types of its columns, `rows` the rows of the
+    /// segment.
     pub fn open(
         kind: GroupKind,
         sections: &'a dyn Sections,
@@ -155,8 +157,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Finds the rows in `rows` that pass a predicate, by binary search. The values of these rows must ascend. Returns
-    /// `None` if the storage of the column does not support binary search.
+    /// Finds the rows in `rows` that pass a predicate, by binary search. The values of `rows` must ascend. Returns
+    /// ascending ranges of rows, or `None` if the storage of the column does not support binary search.
     pub fn search(
         &mut self,
         ordinal: usize,
@@ -171,8 +173,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Ranges of dictionary codes whose text or bytes pass a predicate. Returns `None` if the column has no dictionary
-    /// of text or bytes. The predicate must not be [`DatumPredicate::Null`].
+    /// Ranges of dictionary codes whose strings pass a predicate. The column must be of text or bytes. Returns `None`
+    /// if it has no dictionary for the whole piece. The predicate must not be [`DatumPredicate::Null`].
     pub fn codes_that_pass(&self, ordinal: usize, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         match (self.levels.column_storage(ordinal), &self.tuples) {
             (ColumnStorage::Column(column), _) => column.chunk.codes_that_pass(predicate),
@@ -181,7 +183,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Deselects rows whose dictionary code has a false flag, and null rows unless `null_passes`.
+    /// Deselects rows in `ranges` whose dictionary code has a false flag, and null rows unless `null_passes`. Does
+    /// nothing if the column has no dictionary for the whole piece.
     pub fn filter_codes(
         &mut self,
         ordinal: usize,
@@ -225,7 +228,8 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Performs the checks that are left out when a piece of `rows` rows is opened and all its columns are read.
+    /// Checks the parts of a piece that neither [`Piece::open`] nor reading all columns checks. `rows` is the number of
+    /// rows of the segment.
     pub fn check(&mut self, rows: usize) -> Result<(), BlockError> {
         // Loads and checks every page. Reading all columns does not do this if all of them are levels.
         self.read_fields(&[], &Rows::Range(0..rows))?;
@@ -242,7 +246,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Adds the numbers of bytes and pages read to a report, and resets them to zero.
+    /// Adds the bytes and pages read since the last call to a report.
     pub fn flush_counts(&mut self, report: &mut ScanReport) {
         for column in self.levels.columns_mut() {
             report.bytes_read += std::mem::take(&mut column.bytes_read);

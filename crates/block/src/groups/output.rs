@@ -85,8 +85,8 @@ impl StoredNumber for f64 {
     }
 }
 
-/// Evaluates `$body` with `$vector` bound to the vector of numbers in `$values`. Without such a vector, evaluates
-/// `$other`.
+/// Evaluates `$body` with `$vector` bound to the vector of numbers in `$values`. If `$values` contains no numbers,
+/// evaluates `$other`.
 macro_rules! with_numbers {
     ($values:expr, $vector:ident => $body:expr, else $other:expr) => {
         match $values {
@@ -141,7 +141,8 @@ impl Output {
         Self { values: Values::Nulls(0), nulls: NullBufferBuilder::new(0), overflow_bytes: 0, logical }
     }
 
-    /// Builds the array. Codes are looked up in `dictionary`. The error names what corrupt values should have been.
+    /// Builds the array. Replaces codes by their entries in `dictionary`. If values are corrupt, the error is what was
+    /// expected, for example "UTF-8 text".
     pub fn finish(mut self, dictionary: Option<&ArrayRef>) -> Result<ArrayRef, &'static str> {
         let nulls = self.nulls.finish();
         Ok(match (self.values, self.logical) {
@@ -195,7 +196,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Initial capacity per row, enough for short values.
+    /// Initial capacity per row in bytes, enough for short values.
     const BYTES_PER_ROW: usize = 16;
 
     fn new(rows: usize) -> Self {
@@ -204,8 +205,8 @@ impl Text {
         Self { heap: vec![0; rows * Self::BYTES_PER_ROW], used: 0, ends }
     }
 
-    /// Creates a column from values stored end to end. `ends` contains the start of each value, and the end of the
-    /// last.
+    /// Creates a column from values stored end to end. `ends` are Arrow offsets: the start of each value, then the end
+    /// of the last value.
     pub fn from_parts(heap: Vec<u8>, ends: Vec<i64>) -> Self {
         Self { used: heap.len(), heap, ends }
     }

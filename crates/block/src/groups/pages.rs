@@ -10,7 +10,7 @@
 //! 8       4        pages           P
 //! 12      4        overflows
 //! 16      4        fields          F, the number of columns of the group that are not levels
-//! 20      4        tuple_bits      of a packed tuple; of the fixed part of a slotted one
+//! 20      4        tuple_bits      bits of a packed tuple, or of the fixed part of a slotted tuple
 //! 24      4        levels          see `levels`
 //! 28      4        levels_at
 //! 32      F * size fields          see `packed::field` and `slotted`
@@ -18,9 +18,9 @@
 //!                  zeros to a multiple of 64, then tables of the fields, then levels
 //! ```
 //!
-//! A value of more than 8 KiB is stored in an overflow section. A reference to it takes 12 bytes: ordinal of the
-//! overflow section, offset and length in that section. A new overflow section begins if the value would make the last
-//! one longer than a mebibyte.
+//! A value of more than 8 KiB is stored in an overflow section. Its page contains a reference of 12 bytes: three u32
+//! with the ordinal of the overflow section, the offset of the value in it, and the length of the value. A new overflow
+//! section begins if the value would make the last section longer than 1 MiB.
 
 use std::ops::Range;
 
@@ -49,7 +49,8 @@ const OVERFLOW_BYTES_MAX: usize = 1 << 20;
 /// the bytes of the pages.
 const COLUMNS_PER_ZONE_PAGE: usize = 16;
 
-/// Rows are prefetched if at most this many per page are read on average. With more, rows share cache lines.
+/// Rows are prefetched if at most this many rows per page are read on average. With more rows, several share a cache
+/// line.
 const PREFETCHED_ROWS_MAX: usize = 8;
 /// Maximum cache lines of a row, or of one of its values, that are prefetched. The hardware prefetcher loads the lines
 /// after them.
@@ -134,8 +135,8 @@ impl Directory {
     }
 }
 
-/// Rows at which the zones of a row layout end. A zone is one or more whole pages. If they have more than 8,192 rows,
-/// they are split into several zones.
+/// End row (exclusive) of each zone of a row layout. `columns` is the number of columns of the group. A zone covers one
+/// or more whole pages. If these pages have more than 8,192 rows, they are split into several zones.
 pub(crate) fn zone_ends(page_ends: &[u32], columns: usize) -> Vec<u32> {
     let pages = columns.div_ceil(COLUMNS_PER_ZONE_PAGE);
     let (mut ends, mut start) = (vec![], 0);
@@ -214,7 +215,7 @@ impl<'a> Pages<'a> {
         corrupt.in_section(self.section_range.start + section as u32)
     }
 
-    /// The head section.
+    /// Loads the head section on first use, and returns it.
     pub fn head(&mut self) -> Result<Buffer, BlockError> {
         self.load(0).cloned()
     }
@@ -224,7 +225,7 @@ impl<'a> Pages<'a> {
         self.pages = pages;
     }
 
-    /// A page, loaded on first use.
+    /// Loads a page on first use, and returns it.
     pub fn page(&mut self, page: usize) -> Result<&Buffer, BlockError> {
         self.pages_read += u64::from(self.loaded[1 + page].is_none());
         self.load(1 + page)
@@ -235,8 +236,8 @@ impl<'a> Pages<'a> {
         1 + page
     }
 
-    /// The overflow section to which a reference points, and the range of the value in it. Returns `None` if the
-    /// reference is corrupt.
+    /// Returns the overflow section to which a reference points, and the range of the value in it. Returns `None` if
+    /// the reference is corrupt.
     pub fn overflow(&mut self, reference: &[u8]) -> Result<Option<(Buffer, Range<usize>)>, BlockError> {
         if reference.len() != REFERENCE_BYTES {
             return Ok(None);
@@ -287,11 +288,12 @@ impl<'a> Pages<'a> {
                 let Some(row) = row_offset(page, row).and_then(|at| page.get(at + bytes.start..)) else { return };
                 let row = &row[..bytes.len().min(row.len())];
                 prefetch(&row[..row.len().min(PREFETCHED_LINES_MAX * LINE_BYTES)]);
-                // Also prefetches the cache line of the last byte, because rows begin anywhere in a line.
+                // A row may begin anywhere in a cache line, so its last byte may lie in one more line.
                 prefetch(&row[row.len().saturating_sub(1)..]);
             });
         };
-        // The rows of a page are prefetched after the slots of the next page, when their own slots have arrived.
+        // The rows of a page are prefetched after the slots of the next page. By then, the slots of the page itself are
+        // in the cache.
         let mut previous: Option<(usize, PageRows<'_>)> = None;
         rows.for_each_page(page_ends, |number, part| {
             let page = self.page(number)?;

@@ -1,4 +1,4 @@
-//! Arrangement of a packed piece: fields in a tuple, tuples in pages, and the bytes of inline values.
+//! Arranges a packed piece: fields in tuples, tuples in pages, and inline values in heaps.
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ use super::plan::FieldPlan;
 use crate::groups::pages::{INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Minimum number of tuples that a page should hold. If it would hold fewer, pages are made longer, up to
-/// `LONG_PAGE_BYTES`. If they were not, the overhead of pages would take a five-hundredth of a block.
+/// Minimum number of tuples that a page should hold. If pages would hold fewer, they are made longer, up to
+/// `LONG_PAGE_BYTES`. Otherwise, the overhead of pages would take 0.2 % of a block.
 const PAGE_ROWS_TARGET: usize = 512;
 const LONG_PAGE_BYTES: usize = 2 * PAGE_BYTES;
 
-/// Stored bytes of an inline column, value after value, and the offset at which each ends.
+/// Stored bytes of an inline column, value after value, and the offset at which each value ends.
 pub(super) struct Heap {
     pub bytes: Vec<u8>,
     pub ends: Vec<usize>,
@@ -55,17 +55,17 @@ impl Heap {
         Ok(heap)
     }
 
-    /// Offset at which the bytes of a row begin.
+    /// Offset in `bytes` at which the value of a row begins.
     pub fn start(&self, row: usize) -> usize {
         if row == 0 { 0 } else { self.ends[row - 1] }
     }
 
-    /// Number of bytes of a row.
+    /// Stored bytes of the value of a row.
     pub fn length(&self, row: usize) -> usize {
         self.ends[row] - self.start(row)
     }
 
-    /// Least and greatest length of the first `rows` rows, as the start and end of a range.
+    /// Least and greatest length of the values of the first `rows` rows, as the start and end of a range.
     fn lengths(&self, rows: usize) -> Range<usize> {
         let lengths = (0..rows).map(|row| self.length(row));
         lengths.clone().min().unwrap_or(0)..lengths.max().unwrap_or(0)
@@ -88,7 +88,7 @@ impl PageGeometry {
     }
 }
 
-/// Geometry of the pages of a piece, and the rows at which they end.
+/// Geometry of the pages of a piece, and the end row (exclusive) of each page.
 pub(super) struct Arrangement {
     pub geometry: PageGeometry,
     pub page_ends: Vec<u32>,
@@ -121,7 +121,7 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
                 }
             }
             plan.record.bit = bit;
-            // There are at most 16,384 fields of 130 bits.
+            // There are at most 16,384 fields of 130 bits, so the sum fits 32 bits.
             bit += plan.record.bits() as u32;
         }
         let bits = bit as usize;
@@ -140,7 +140,7 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
     }
 }
 
-/// Returns the rows at which pages end. Each page takes as many rows as fit.
+/// Returns the end row (exclusive) of each page. Each page holds as many rows as fit.
 pub(super) fn fill_pages(geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
     let room = geometry.page_bytes - PAGE_HEAD_BYTES - PADDING;
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();

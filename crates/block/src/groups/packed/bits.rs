@@ -5,11 +5,13 @@
 //! byte   0               | 1            bit b lies in byte b / 8 at weight 2^(b % 8)
 //! ```
 //!
-//! Loads read more bytes than a number has. [`PADDING`] zero bytes after the last number keep them inside the slice.
+//! A load may read bytes after its number. [`PADDING`] zero bytes follow the last number, so that every load stays
+//! inside the slice.
 
-/// Bytes after the last number that loads may read.
+/// Number of zero bytes that must follow the last number, because a load may read them.
 pub(crate) const PADDING: usize = 24;
-/// Maximum width of a number that fits eight bytes wherever it begins.
+/// Maximum width in bits of a number that lies within eight bytes, whatever the bit of its first byte at which it
+/// begins.
 pub(crate) const NARROW_BITS: u32 = 57;
 
 /// Mask of the low `width` bits.
@@ -34,20 +36,20 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The 64 bits from a bit offset on. Only the first [`NARROW_BITS`] are valid.
+/// Loads 64 bits from a bit offset. Only the low [`NARROW_BITS`] bits are valid.
 #[inline(always)]
 pub(crate) fn load_narrow(bytes: &[u8], bit: usize) -> u64 {
     word(bytes, bit / 8) >> (bit % 8)
 }
 
-/// The 64 bits from a bit offset on. All of them are valid.
+/// Loads 64 bits from a bit offset. All bits are valid.
 #[inline(always)]
 pub(crate) fn load(bytes: &[u8], bit: usize) -> u64 {
     let (at, shift) = (bit / 8, bit % 8);
     word(bytes, at) >> shift | u64::from(bytes[at + 8]) << 1 << (63 - shift)
 }
 
-/// The number of `width` bits, at most 128, at a bit offset.
+/// Loads the number of `width` bits, at most 128, from a bit offset.
 #[inline]
 pub(crate) fn load_wide(bytes: &[u8], bit: usize, width: u32) -> u128 {
     (u128::from(load(bytes, bit)) | u128::from(load(bytes, bit + 64)) << 64) & mask_wide(width)
@@ -59,7 +61,7 @@ pub(crate) fn is_set(bytes: &[u8], bit: usize) -> bool {
     bytes[bit / 8] >> (bit % 8) & 1 != 0
 }
 
-/// Writes a number at a bit offset. Its bits must be zero before.
+/// Writes a number at a bit offset. The bits at which it is written must be zero.
 #[inline(always)]
 pub(crate) fn write_bits(bytes: &mut [u8], bit: usize, number: u64) {
     let (at, shift) = (bit / 8, bit % 8);
@@ -69,7 +71,7 @@ pub(crate) fn write_bits(bytes: &mut [u8], bit: usize, number: u64) {
     bytes[at + 8] |= (number >> 1 >> (63 - shift)) as u8;
 }
 
-/// Writes a number of up to 128 bits at a bit offset. Its bits must be zero before.
+/// Writes a number of up to 128 bits at a bit offset. The bits at which it is written must be zero.
 pub(crate) fn write_wide_bits(bytes: &mut [u8], bit: usize, number: u128) {
     write_bits(bytes, bit, number as u64);
     if number > u128::from(u64::MAX) {
@@ -80,7 +82,7 @@ pub(crate) fn write_wide_bits(bytes: &mut [u8], bit: usize, number: u128) {
 /// The tuples of one page: row `i` at bit `i * stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct Tuples<'a> {
-    /// Bytes from the first tuple on, with [`PADDING`] bytes after the last.
+    /// The bytes of the tuples, followed by at least [`PADDING`] bytes.
     pub bytes: &'a [u8],
     /// Bits of a tuple.
     pub stride: usize,

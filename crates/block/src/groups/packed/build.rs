@@ -14,8 +14,8 @@ use crate::BuildError;
 use crate::groups::pages::{Directory, HEAD_BYTES, Overflow};
 use crate::values::{ColumnValues, Datums};
 
-/// Returns the sections of a piece, and the rows at which its pages end. Each column comes with the choice of its
-/// encoding and its name.
+/// Builds a piece of packed rows. Returns its sections, and the end row (exclusive) of each page. `columns` are the
+/// values, encoding choice and name of each column.
 pub(crate) fn build(
     columns: &[(&ColumnValues, Choice, &str)],
     rows: usize,
@@ -134,7 +134,7 @@ fn build_page(
                 }
             }
             (Source::Inline(_), _) => {
-                // Null rows store an end too, because the next value begins there, or a length, which is zero.
+                // Null rows store an end, because the next value begins there, or a length, which is zero.
                 for row in rows.clone() {
                     let tuple = (row - rows.start) * tuple_bits;
                     if nulls.is_some_and(|nulls| nulls.is_null(row)) {

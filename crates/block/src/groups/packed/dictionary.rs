@@ -1,4 +1,4 @@
-//! Finds the distinct values of a column, for the dictionary of a packed field. Gives up early if there are many.
+//! Finds the distinct values of a column, for the dictionary of a packed field. Stops early if there are too many.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const SAMPLE_ROWS: usize = 1024;
 
 /// Distinct values of a column, and a code for each row.
 pub(crate) struct Distinct {
-    /// For each distinct value, ascending: one row that has it.
+    /// For each distinct value, in ascending order: the first row with this value.
     pub rows: Vec<u32>,
     /// For each row, the ordinal of its value in `rows`. The code of a null row has no meaning.
     pub codes: Arc<Vec<u32>>,
@@ -24,9 +24,9 @@ pub(crate) struct Distinct {
 pub(crate) struct Limits {
     /// Maximum number of entries.
     pub entries: usize,
-    /// Maximum bytes of all entries in plain form.
+    /// Maximum bytes of all entries without compression.
     pub bytes: usize,
-    /// Whether to read a sample first, and to give up if more than half of its rows are distinct.
+    /// Whether to read a sample first, and to stop if more than half of its rows are distinct.
     pub sample: bool,
 }
 

@@ -9,12 +9,12 @@
 //! 4       4     bit           bit of the tuple at which the field begins
 //! 8       16    base          number, dictionary of pages: the number whose distance is zero;
 //!                             inline with lengths: the least length
-//! 24      4     entries       dictionary: number of entries; dictionary of pages: ordinal in a page
+//! 24      4     entries       dictionary: number of entries; dictionary of pages: ordinal of it in each page
 //! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64
 //! 32      4     table_length
 //! 36      4     zero
 //! 40      8     stored_bytes  inline: bytes of the values in the heaps of pages and in overflow sections; dictionary
-//!                             of pages: bytes of the dictionaries of all pages, or a share of them
+//!                             of pages: bytes of the dictionaries of all pages, divided among their fields
 //!
 //! field in a tuple:   [null bit, if nullable] [overflow bit, if overflow] [value: width bits]
 //! ```
@@ -104,13 +104,13 @@ pub(crate) enum FieldValues {
     },
 }
 
-/// How the start of an inline value is found.
+/// Location of the start of an inline value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InlineStart {
     /// The value begins where the preceding value ends. The field of that value is in the same tuple or in the
     /// previous one.
     AfterPreceding(PrecedingEnd),
-    /// The value begins at an anchor plus the lengths of the values between them.
+    /// The value begins at the offset in an anchor plus the lengths of the values between the anchor and the value.
     ByLengths(Lengths),
 }
 
@@ -255,7 +255,8 @@ pub(crate) fn parse_fields(
     Ok(parsed)
 }
 
-/// Bytes of the table of a field. Empty if the field has none. Returns `None` if the table is not inside the head.
+/// Bytes of the table of a field, empty if its kind has no table. Returns `None` if the offset or length of the table
+/// is corrupt.
 fn field_table(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffer> {
     let (at, length) = (record.table_at as usize, record.table_length as usize);
     if !matches!(record.kind, FieldKind::Dictionary | FieldKind::InlineFsst) {
@@ -265,15 +266,15 @@ fn field_table(head: &Buffer, record: &Record, tables_at: usize) -> Option<Buffe
     is_inside.then(|| head.slice_with_length(at, length))
 }
 
-/// Sets how each inline field finds its values. Returns `None` if some of the fields have lengths and others do not, or
-/// if too many have lengths.
+/// Sets the [`InlineStart`] of each inline field. Returns `None` if some of the fields have lengths and others do not,
+/// or if too many have lengths.
 fn link_inline(fields: &mut [Field], page_bytes: usize) -> Option<()> {
     let inline = || fields.iter().filter(|field| field.record.is_inline());
     let has_length = |field: &&Field| field.record.flags & LENGTHS != 0;
     let length = |field: &Field| Length {
         bit: field.value_bit,
         mask: mask(field.record.width),
-        // The base is checked to fit 32 bits.
+        // Parsing has checked that the base fits 32 bits.
         base: field.record.base as usize,
     };
     let Some(last) = inline().last() else { return Some(()) };
@@ -306,7 +307,7 @@ impl Field {
         }
     }
 
-    /// Values of the dictionary of the field, decoded once.
+    /// Entries of the dictionary of the field, decoded once. Returns `None` if the field has no dictionary in the head.
     pub fn dictionary(&self) -> Option<&ArrayRef> {
         match &self.values {
             FieldValues::Dictionary { chunk, decoded } => Some(decoded.get_or_init(|| chunk.decode(0..chunk.rows()))),

@@ -10,8 +10,8 @@
 //!                                                            u16 in pages of at most 64 KiB, else u32
 //! ```
 //!
-//! The more inline fields a tuple has, the fewer tuples are in a group. No value is more than [`GROUP_LENGTHS`] lengths
-//! after its anchor.
+//! The more inline fields a tuple has, the fewer tuples form a group. At most [`GROUP_LENGTHS`] lengths lie between an
+//! anchor and the next.
 
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ pub(crate) struct Lengths {
     ordinal: usize,
 }
 
-/// Position and form of the length of one inline field in a tuple.
+/// Bits of a tuple that store the length of one inline field, and the base of that length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Length {
     /// Offset in the tuple, in bits.

@@ -2,9 +2,9 @@
 //! into them.
 //!
 //! After Holloway and DeWitt (2008), section 4.2: a page has fewer distinct values than the piece, so its codes are
-//! shorter. Each page of a piece has the same number of dictionaries. A field refers to one of them by its ordinal, and
-//! several fields may share one; `sharing` chooses which. Codes have the same width in all pages, so that tuples have
-//! the same size.
+//! shorter. Each page of a piece has the same number of dictionaries. A field refers to one of them by its ordinal.
+//! Several fields may share a dictionary; `sharing` chooses these fields. Codes have the same width in all pages, so
+//! that tuples have the same size.
 //!
 //! ```text
 //! after the head of a page (16 bytes), which contains the total length of the dictionaries:
@@ -28,7 +28,7 @@ use crate::error::corrupt_at;
 use crate::groups::field_predicate::FieldPredicate;
 use crate::groups::filtered_pages::FilteredPages;
 
-/// Bytes of a dictionary in the directory of a page.
+/// Bytes of one entry in the directory of a page. Each dictionary has one entry.
 pub(super) const DIRECTORY_ENTRY_BYTES: usize = 8;
 /// Bits of a distance that one byte stores.
 const GROUP_BITS: u32 = 7;
@@ -126,9 +126,10 @@ fn predicate_on_codes(entries: &[i64], predicate: &ColumnPredicate) -> FieldPred
 }
 
 impl Field {
-    /// Ordinal of the dictionary of a page to which the field refers. Returns `None` if it refers to none.
+    /// Ordinal, in each page, of the dictionary to which the field refers. Returns `None` if the field refers to no
+    /// dictionary of pages.
     pub fn page_dictionary_ordinal(&self) -> Option<usize> {
-        // The record of such a field stores the ordinal where others store a number of entries.
+        // In the record of such a field, `entries` is the ordinal of the dictionary, not a number of entries.
         matches!(self.values, FieldValues::PageDictionary).then_some(self.record.entries as usize)
     }
 }

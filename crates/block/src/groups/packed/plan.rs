@@ -1,4 +1,4 @@
-//! Chooses how each column is stored in a field: by the data of the segment, or as the design demands.
+//! Chooses the kind and width of the field of each column, from the data of the segment or as the design demands.
 
 use arrow_array::{Array, ArrayRef, BinaryViewArray, UInt32Array};
 use arrow_select::take::take;
@@ -39,7 +39,8 @@ pub(crate) enum Source {
     Numbers,
     /// Codes of the column's dictionary.
     Codes(Distinct),
-    /// Codes of dictionaries of pages, with their set and the ordinal of the column in it.
+    /// Codes of dictionaries of pages. `set` is the ordinal of a set of columns, and `member` the ordinal of this
+    /// column in the set (see `sharing`).
     PageCodes { set: usize, member: usize },
     /// Bytes of the values, compressed if there is a compressor.
     Inline(Option<Box<Compressor>>),
@@ -56,7 +57,7 @@ impl FieldPlan {
         Self { record, table: vec![], source, distinct_without_dictionary: None }
     }
 
-    /// Distinct values of the column. Returns `None` if they were not searched for, or if there are too many.
+    /// Distinct values of the column. Returns `None` if they were not collected, or if there are too many.
     pub fn distinct(&self) -> Option<&Distinct> {
         match &self.source {
             Source::Codes(distinct) => Some(distinct),
@@ -217,7 +218,7 @@ fn plan_bytes(
                 }
             }
             let (compressor, before, after) = train_compressor(views);
-            // Values must be decompressed, so compression must save a quarter of the bytes.
+            // Reads must decompress the values, so compression must save a quarter of the bytes.
             let is_worthwhile = after + before / 4 <= before && before >= 1024;
             Ok(FieldPlan::inline(values, views, is_worthwhile.then_some(compressor)))
         }

@@ -19,7 +19,7 @@ use crate::groups::pages::PREFETCHED_LINES_MAX;
 use crate::selection::{PageRows, Rows};
 
 impl PackedPiece<'_> {
-    /// Reads the columns with these ordinals at some rows. Each page is loaded once for all columns.
+    /// Reads the columns with these ordinals in the given rows. Each page is loaded once for all columns.
     pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let output = |ordinal: &usize| {
             let field = &self.fields[*ordinal];
@@ -113,7 +113,7 @@ impl PackedPiece<'_> {
         Ok(())
     }
 
-    /// Appends inline values. Null rows append empty values.
+    /// Appends inline values. Appends an empty value for a null row.
     fn append_text(
         &mut self,
         ordinal: usize,
@@ -190,7 +190,7 @@ impl PackedPiece<'_> {
         })
     }
 
-    /// The overflow value of a reference, as a buffer and a range in it.
+    /// Returns the overflow section to which a reference points, and the range of the value in it.
     fn overflow(&mut self, page: &PackedPage, reference: &[u8]) -> Result<(Buffer, Range<usize>), BlockError> {
         self.pages.overflow(reference)?.ok_or_else(|| self.corrupt_inline(page))
     }

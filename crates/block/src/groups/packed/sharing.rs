@@ -2,8 +2,8 @@
 //!
 //! A column benefits if a page has far fewer distinct values of it than the piece. Examples are columns that the rows
 //! are sorted by, and columns with few frequent and many rare values. All such columns share one dictionary if that
-//! takes fewer bits than a dictionary for each. Sharing pays if the columns have the same values. A value that occurs
-//! in only one of the columns makes the codes of all of them longer.
+//! takes fewer bits than a dictionary for each. Sharing saves bytes if the columns have the same values. Values that
+//! occur in only one column make the codes of all columns longer.
 //!
 //! A *piece code* is the index of a value among the values of its set. A *page code* is the index of a value in the
 //! dictionary of one page. Tuples store page codes.
@@ -38,7 +38,7 @@ const ZONE_BYTES: usize = 24;
 /// Maximum number of columns in a group that has a zone for each page. In wider groups, a zone covers several pages.
 const ZONES_MAX: usize = 16;
 
-/// Columns whose codes refer to the same dictionary in each page.
+/// Columns that share one dictionary in each page.
 pub(super) struct DictionarySet {
     /// Distinct values of all columns in the piece, ascending.
     values: Vec<i64>,
@@ -94,7 +94,7 @@ impl DictionarySet {
             (pages, entries) = (pages + 1, entries + codes.len());
             bytes += DIRECTORY_ENTRY_BYTES + set.gaps(&codes).map(distance_bytes).sum::<usize>();
         }
-        // A page has at least one row, so its codes need room for one value of each column.
+        // A page has at least one row, so there must be at least one page code for each column.
         let page_values = (entries * VALUES_PERCENT).div_ceil(100 * pages).max(set.members.len());
         set.width = width_of(page_values as u128 - 1);
         let bits_before: usize = set.members.iter().map(|member| member.bits_without_set).sum();
@@ -288,8 +288,8 @@ impl Sharing {
             for (set, first_rows) in self.sets.iter().zip(&mut first_rows) {
                 end = set.find_first_rows(first..end, first_rows);
             }
-            // The bound includes values of rows that may turn out not to fit, so the page may be shorter than
-            // necessary.
+            // The bound counts the values of all rows up to `end`, including rows that do not fit, so the page may be
+            // shorter than necessary.
             let mut bytes: usize =
                 self.sets.iter().zip(&first_rows).map(|(set, first_rows)| set.bytes_max(end, first_rows)).sum();
             for row in first..end {

@@ -9,7 +9,7 @@ use crate::groups::pages::{Directory, INLINE_BYTES_MAX, Overflow, PAGE_ROWS_MIN,
 use crate::values::{ColumnValues, Datums};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Builds a piece of slotted rows. Returns its sections, and the rows at which its pages end.
+/// Builds a piece of slotted rows. Returns its sections, and the end row (exclusive) of each page.
 pub(crate) fn build(
     columns: &[(&ColumnValues, Choice, &str)],
     rows: usize,
@@ -70,8 +70,8 @@ pub(crate) fn build(
     Ok((sections, page_ends))
 }
 
-/// For each row, bytes in its tuple of the values of variable width. A value in an overflow section counts as its
-/// reference.
+/// For each row, the bytes that its values of variable width take in the tuple. A value in an overflow section takes
+/// the bytes of its reference.
 fn variable_bytes(columns: &[(&ColumnValues, Choice, &str)], rows: usize) -> Vec<u32> {
     let mut lengths = vec![0; rows];
     for (values, ..) in columns {
@@ -99,7 +99,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// End of the range of rows that fit into a page, beginning with row `first`.
+    /// End (exclusive) of the rows that fit into a page that begins with row `first`.
     fn page_end(&self, lengths: &[u32], first: usize) -> usize {
         let mut free = self.page_bytes - PAGE_HEAD_BYTES;
         let fits = |length: &&u32| {

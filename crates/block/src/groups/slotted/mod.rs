@@ -1,9 +1,9 @@
 //! Slotted rows: the standard row store, and the baseline for the other layouts.
 //!
 //! The page follows Halverson et al. (2006), figure 1(a). Tuples grow from the front. The slots that point to them grow
-//! from the back. The header of a tuple is only its null bitmap. The header in the paper has 8 to 16 bytes, which
-//! serve a storage manager that Taut does not have. Blocks never change, but this page format would allow updates in
-//! place: a tuple can move while its slot keeps its position, and free space is contiguous.
+//! from the back. The header of a tuple is only its null bitmap. In the paper, it has 8 to 16 bytes for a storage
+//! manager, which Taut does not have. Blocks never change, but this page format would allow updates in place: a tuple
+//! can move while its slot keeps its position, and free space is contiguous.
 //!
 //! ```text
 //! page                                                     page_bytes long
@@ -122,8 +122,8 @@ impl TupleLayout {
         offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
-    /// Smallest range of the fixed part of a tuple that contains some attributes, or their ends if their width is
-    /// variable.
+    /// Smallest byte range in the fixed part of a tuple that contains the attributes with these ordinals. An attribute
+    /// of variable width counts with the bytes of its end.
     fn fixed_range(&self, ordinals: &[usize]) -> Range<usize> {
         let ranges = ordinals.iter().map(|ordinal| match self.attributes[*ordinal] {
             Attribute::Fixed { at, width } => at..at + width,
@@ -178,7 +178,7 @@ pub(crate) struct SlottedPiece<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Checked {
     Nothing,
-    /// The head is checked. All slots are inside the page, but each must be checked before use.
+    /// The head is checked. All slots are inside the page, but the offset in each slot must be checked before use.
     Head,
     /// The head and all slots are checked. Each slot points to a tuple.
     Slots,
@@ -215,7 +215,7 @@ impl<'a> SlottedPiece<'a> {
         Ok(Self { pages, directory, head, types, layout, checked })
     }
 
-    /// Loads a page of `rows` rows. Checks what `required` names, unless an earlier call has checked it.
+    /// Loads a page of `rows` rows. Checks the parts that `required` names, unless an earlier call has checked them.
     fn checked_page(&mut self, number: usize, rows: usize, required: Checked) -> Result<SlottedPage, BlockError> {
         let bytes = self.pages.page(number)?.clone();
         let section = self.pages.page_section(number);
@@ -320,7 +320,7 @@ impl<'a> SlottedPiece<'a> {
         let Attribute::Fixed { at, width } = self.layout.attributes[ordinal] else {
             return self.filter_variable(ordinal, predicate, ranges, selection);
         };
-        // A number of type `i64` as its distance from the least `i64`.
+        // The base of the distances is `i64::MIN`, so that every `i64` has a distance.
         let distances = FieldPredicate::on_numbers(predicate, i64::MIN.into(), u64::MAX);
         let distance = |number: i64| number as u64 ^ 1 << 63;
         let mut tuples = vec![];

@@ -16,14 +16,14 @@ use crate::selection::{PageRows, Rows};
 const FEW_SLOTS_MAX: usize = 64;
 
 impl SlottedPiece<'_> {
-    /// Reads the columns with these ordinals, for some rows. Each page is loaded once for all columns.
+    /// Reads the columns with these ordinals in the given rows. Each page is loaded once for all columns.
     pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let mut outputs: Vec<Output> =
             ordinals.iter().map(|ordinal| Output::new(self.types[*ordinal], rows.len())).collect();
         let page_ends = std::mem::take(&mut self.directory.page_ends);
         let fixed_bytes = self.layout.fixed_range(ordinals);
         let slot_at = |page: &[u8], row| self.layout.slot_at(page, row).unwrap_or(0);
-        // Loads these bytes of the tuples into the processor cache if the rows are far apart.
+        // Prefetches `fixed_bytes` of the tuples if the rows are far apart.
         let prefetched = self.pages.prefetch_rows(rows, &page_ends, fixed_bytes, slot_at, |page, row| {
             self.layout.unchecked_tuple_offset(page, row)
         });
@@ -120,7 +120,7 @@ impl SlottedPiece<'_> {
         Ok(())
     }
 
-    /// Appends values of variable width. A null row appends an empty value.
+    /// Appends values of variable width. Appends an empty value for a null row.
     fn append_text(
         &mut self,
         ordinal: usize,
@@ -142,7 +142,7 @@ impl SlottedPiece<'_> {
                 text.push(&bytes[range]);
                 continue;
             }
-            // In a corrupt page, values may share bytes. Without this limit, they could together exceed memory.
+            // In a corrupt page, values may overlap. Without this limit, their total length could exceed memory.
             bytes_left = bytes_left.checked_sub(value.len()).ok_or_else(|| self.corrupt_value(page, *tuple))?;
             text.push(value);
         }
@@ -167,7 +167,7 @@ impl SlottedPiece<'_> {
         Ok(predicate.admits(&bytes[range]))
     }
 
-    /// The overflow section of a reference, and the range of the value in it.
+    /// Returns the overflow section to which a reference points, and the range of the value in it.
     fn overflow(
         &mut self,
         page: &SlottedPage,
