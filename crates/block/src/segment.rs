@@ -2,9 +2,10 @@
 //!
 //! `filter` first plans (see `plan`), then runs the plan (see `execution`). The cheapest filters come first. Zone maps
 //! rule out rows, or prove that rows pass, without reading values. Binary search and indexes narrow the remaining rows
-//! where that pays (see `sorted_search` and `index_choice`). Column predicates run on encoded values (see
-//! `column_predicate`). The one that rules out most rows for its cost runs first (see `order`). Row predicates,
-//! which are expressions that this crate cannot analyze, run last, on rows that are not excluded (see `row_predicate`).
+//! if that costs less than a scan (see `sorted_search` and `index_choice`). Column predicates run on encoded values
+//! (see `column_predicate`). The predicate that rules out most rows for its cost runs first (see `order`). Row
+//! predicates, which are expressions that this crate cannot analyze, run last, on rows that are not excluded (see
+//! `row_predicate`).
 //!
 //! `project` decodes columns of the rows that were found (see `projection`).
 
@@ -79,7 +80,7 @@ impl<'a> SegmentReader<'a> {
         self.index_use = IndexUse::Always;
     }
 
-    /// Rows that pass a predicate, without excluded rows.
+    /// Finds the rows that pass a predicate, without excluded rows. Adds counters of the scan to `report`.
     ///
     /// # Errors
     /// If a section cannot be read or parsed. If a row predicate fails on a row that is not excluded and that passes
@@ -88,8 +89,8 @@ impl<'a> SegmentReader<'a> {
         self.filter_in_order(predicate, &mut PredicateHistory::default(), report)
     }
 
-    /// Rows that pass a predicate, without excluded rows. The order of the column predicates adapts to their
-    /// selectivity in the segments that `history` has recorded.
+    /// Like [`SegmentReader::filter`], but the order of the column predicates adapts to their selectivity in earlier
+    /// segments. `history` records that selectivity, and must belong to the same predicate.
     ///
     /// # Errors
     /// If [`SegmentReader::filter`] would fail.

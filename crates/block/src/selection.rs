@@ -18,7 +18,7 @@ pub enum Selection {
     All(usize),
     /// Consecutive rows.
     Range(Range<u32>),
-    /// Rows by position.
+    /// Positions of the rows, ascending.
     Positions(Vec<u32>),
     /// Many rows that are not consecutive.
     Bits(SelectedBits),
@@ -46,7 +46,7 @@ impl Selection {
     /// Position in the segment of the selected row with ordinal `index`.
     ///
     /// # Panics
-    /// If fewer rows are selected.
+    /// May panic if `index` is not less than [`Selection::len`].
     pub fn position(&self, index: usize) -> u32 {
         match self {
             // A segment has at most 65,536 rows.
@@ -77,7 +77,7 @@ impl Selection {
         first..end.min(self.len())
     }
 
-    /// For each row in `rows` that is selected, its ordinal among the selected rows, ascending.
+    /// Ordinals, among the selected rows, of the selected rows that are in `rows`, ascending.
     pub fn ordinals(&self, rows: &RoaringBitmap) -> Vec<u32> {
         // A segment has at most 65,536 rows.
         let end = match self {
@@ -120,7 +120,7 @@ impl Selection {
         Self::Range(0..0)
     }
 
-    /// Selection of rows by ascending position, for few rows.
+    /// Selection of a few rows, from their ascending positions.
     pub(crate) fn from_positions(positions: Vec<u32>) -> Self {
         match Rows::from_positions(&positions) {
             // A segment has at most 65,536 rows.
@@ -159,7 +159,7 @@ impl Selection {
     /// The selected rows with the ordinals `rows`.
     ///
     /// # Panics
-    /// If fewer rows are selected.
+    /// If `rows` exceeds the selection.
     pub(crate) fn slice(&self, rows: Range<usize>) -> Rows<'_> {
         assert!(rows.end <= self.len(), "rows {rows:?} of a selection of {}", self.len());
         match self {
@@ -271,7 +271,8 @@ mod tests {
                 |batch: &Range<usize>| (batch.end < selection.len()).then(|| selection.batch(batch.end, rows_max));
             std::iter::successors(next(&(0..0)), next).collect::<Vec<_>>()
         };
-        // Batches are ranges of ordinals. These end at rows 41 and 82 of the segment, the next ones at rows 45 and 90.
+        // Batches are ranges of ordinals. The first call returns batches that end at rows 41 and 82 of the segment, the
+        // second at rows 45 and 90.
         assert_eq!(batches(41), [0..39, 39..79, 79..96]);
         assert_eq!(batches(45), [0..42, 42..87, 87..96]);
         assert_eq!(batches(usize::MAX), vec![0..96; 1]);

@@ -1,7 +1,7 @@
 //! Reads one segment for an aggregation: codes, runs and 64-bit numbers of selected rows, and statistics from zones.
 //!
 //! Codes and runs exist for abstraction levels, and for columns that are stored alone. Numbers exist for every layout.
-//! They are read through arrays if the bytes cannot be read directly.
+//! In tuples of row layouts, they are first decoded to Arrow arrays.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use crate::{BlockError, Selection};
 pub struct NumberSummary {
     /// Number of null rows.
     pub nulls: u64,
-    /// Least and greatest number of the rows that are not null.
+    /// Least and greatest number of the rows that are not null, or `None` if all rows are null.
     pub bounds: Option<(i128, i128)>,
 }
 
@@ -54,14 +54,14 @@ impl SegmentReader<'_> {
         Ok(piece.chunk(ordinal).filter(|chunk| chunk.code_count().is_some()).and_then(Chunk::dictionary))
     }
 
-    /// Codes of some selected rows, each below [`SegmentReader::code_count`]. `rows` are ordinals of selected rows.
-    /// Returns `None` if the column has no codes.
+    /// Codes of some selected rows, each below [`SegmentReader::code_count`]. `rows` are ordinals among the selected
+    /// rows. Returns `None` if the column has no codes.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// If `rows` exceed the selection, or it is not of this segment.
+    /// If `rows` exceeds the selection, or the selection is of another segment.
     pub fn codes(
         &mut self,
         selection: &Selection,
@@ -77,14 +77,14 @@ impl SegmentReader<'_> {
         }))
     }
 
-    /// Runs of equal codes in some selected rows: the code and the number of rows of each run. `rows` are ordinals of
-    /// selected rows. Returns `None` if these rows have many gaps, or are not stored in runs.
+    /// Runs of equal codes in some selected rows: the code and the number of rows of each run. `rows` are ordinals
+    /// among the selected rows. Returns `None` if these rows have many gaps, or if the column is not stored in runs.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// If `rows` exceed the selection, or it is not of this segment.
+    /// If `rows` exceeds the selection, or the selection is of another segment.
     pub fn code_runs(
         &mut self,
         selection: &Selection,
@@ -100,14 +100,14 @@ impl SegmentReader<'_> {
         })
     }
 
-    /// Low 64 bits of the numbers of some selected rows. `rows` are ordinals of selected rows. Returns `None` if the
-    /// column is text, bytes or floating point.
+    /// Low 64 bits of the numbers of some selected rows. `rows` are ordinals among the selected rows. Returns `None` if
+    /// the column is text, bytes or floating point.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
     ///
     /// # Panics
-    /// If `rows` exceed the selection, or it is not of this segment.
+    /// If `rows` exceeds the selection, or the selection is of another segment.
     pub fn numbers(
         &mut self,
         selection: &Selection,
@@ -127,7 +127,7 @@ impl SegmentReader<'_> {
     }
 
     /// Sum of a column over the whole segment: see [`taut_encoding::Chunk::sum_of_runs`]. Returns `None` if the column
-    /// is not stored in runs, or if rows are excluded. Meaningless for floating point.
+    /// is not stored in runs, or if rows are excluded. The sum has no meaning for floating point.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.

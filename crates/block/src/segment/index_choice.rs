@@ -1,7 +1,7 @@
-//! Indexes of a segment: Bloom filters that rule it out, and the choice of a CSB+-tree index that finds rows (Chasseur
-//! and Patel, 2013, sections 4.4 and 4.6).
+//! Use of the indexes of a segment: Bloom filters that rule out the segment, and the choice of a CSB+-tree index that
+//! finds rows (Chasseur and Patel, 2013, sections 4.4 and 4.6).
 //!
-//! The rows that an index finds are intersected with those that zone maps and binary search have left.
+//! The rows that an index finds are intersected with the rows that zone maps and binary search have left.
 //!
 //! A search in an index returns the number of matching rows before any row is read. The index is used if that number is
 //! zero, or if reading the matching rows costs less than testing all remaining rows. The index is not searched at all
@@ -95,8 +95,8 @@ impl SegmentReader<'_> {
         Ok(best.map(|(_, choice)| choice))
     }
 
-    /// Planned predicates that an index can be searched for. Returns `None` if there are none, or if too many rows are
-    /// expected to pass for a search to be worthwhile.
+    /// The search of an index for one or two of the planned predicates. Returns `None` if the index cannot be searched
+    /// for any of them, or if so many rows are expected to pass that a scan costs less.
     fn index_candidate(&self, index: usize, planned: &[PlannedPredicate<'_>]) -> Option<IndexCandidate> {
         let (kind, columns) = self.block.index(index)?;
         let predicate_on = |column: ColumnIndex| {
@@ -108,7 +108,8 @@ impl SegmentReader<'_> {
         is_worthwhile.then_some(IndexCandidate { index, columns: columns.len(), first, second })
     }
 
-    /// Searches an index. Returns its cost and what it found, or `None` if testing all rows costs less.
+    /// Searches an index. Returns the estimated cost and the result of the search, or `None` if testing all rows costs
+    /// less.
     fn search_candidate(
         &mut self,
         candidate: &IndexCandidate,

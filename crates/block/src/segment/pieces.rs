@@ -10,8 +10,8 @@ use crate::BlockError;
 use crate::groups::Piece;
 
 impl<'a> SegmentReader<'a> {
-    /// Opens the pieces of those groups that store a single column. Prefetches the first cache line of all pieces
-    /// before parsing any, which makes an uncached read of one row of ten columns 4 % faster.
+    /// Opens the pieces of those `groups` that store a single column. Prefetches the first cache line of all pieces
+    /// before it parses any. This makes an uncached read of one row of ten columns 4 % faster.
     pub(super) fn open_columns(&mut self, groups: &[usize]) -> Result<(), BlockError> {
         let header = &self.block.header;
         let mut unopened = Vec::with_capacity(groups.len());

@@ -1,7 +1,7 @@
 //! Plans how a reader finds the rows of its segment that pass a predicate.
 //!
-//! Planning reads zone maps, Bloom filters and indexes, and searches in sorted zones. It evaluates no predicate on
-//! values outside of sorted zones. Running the plan does that (see `execution`).
+//! Planning reads zone maps, Bloom filters and indexes, and searches in sorted zones. Execution of the plan evaluates
+//! predicates on values outside of sorted zones (see `execution`).
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use super::{IndexUse, PlannedPredicate, SegmentReader};
 use crate::order::PredicateHistory;
 use crate::{BlockError, ScanReport, Selection};
 
-/// What a reader does to find the rows that pass a predicate. The variants are in the order in which planning prefers
-/// them.
+/// Plan for finding the rows that pass a predicate. Planning prefers earlier variants to later ones.
 pub(super) enum SelectionPlan<'t> {
     /// Select every row that is not excluded. The predicate is always true.
     Everything,
@@ -55,7 +54,7 @@ pub(super) struct BitmapFilter<'t> {
     pub column_predicates: Vec<PlannedPredicate<'t>>,
     /// Row predicates in the order in which they were written.
     pub row_predicates: Vec<&'t Arc<dyn RowPredicate>>,
-    /// Search in an index that deselects rows before predicates run.
+    /// Result of a search in an index. The rows that it did not find are deselected before predicates run.
     pub index: Option<IndexChoice>,
 }
 

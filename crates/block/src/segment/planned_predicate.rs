@@ -33,7 +33,8 @@ impl PlannedPredicate<'_> {
         self.uncertain.is_empty()
     }
 
-    /// Whether an index can be searched for the predicate. Indexes find values that pass, not values that fail.
+    /// Whether an index can be searched for the predicate. An index finds given values, so it cannot find the rows of a
+    /// negated predicate.
     pub fn can_be_looked_up(&self) -> bool {
         !self.predicate.negated && !self.is_decided()
     }
@@ -42,8 +43,8 @@ impl PlannedPredicate<'_> {
 impl SegmentReader<'_> {
     /// Predicates to run on this segment: column predicates with their ordinals in the history, and row predicates. If
     /// a column has no nulls in this segment, a row predicate on it may imply or equal a column predicate
-    /// ([`NonNullPredicate`]). That column predicate is then added, with an ordinal after those of the scan. If they
-    /// are equal, the row predicate is left out.
+    /// ([`NonNullPredicate`]). That column predicate is then added, with an ordinal after those of the scan's column
+    /// predicates. If the two are equal on this segment, the row predicate is left out.
     pub(super) fn segment_predicates<'t>(&self, predicate: &'t Predicate) -> Result<SegmentPredicates<'t>, BlockError> {
         let Predicate { column_predicates, row_predicates } = predicate;
         let mut segment_predicates: SegmentPredicates<'t> =

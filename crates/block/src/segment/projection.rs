@@ -15,8 +15,8 @@ use crate::selection::Rows;
 use crate::{BlockError, ScanReport, Selection};
 
 impl SegmentReader<'_> {
-    /// Decodes columns of some selected rows. `rows` are ordinals among the selected rows. The arrays have the Arrow
-    /// types of the columns.
+    /// Decodes columns of some selected rows. `rows` are ordinals among the selected rows. Returns one array for each
+    /// of `columns`, with the Arrow type of the column.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.

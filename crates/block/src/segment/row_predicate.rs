@@ -1,4 +1,5 @@
-//! Evaluates one row predicate: once per dictionary entry if its only column has a dictionary, else on decoded rows.
+//! Evaluates one row predicate: once per dictionary entry if its only column has a small enough dictionary, else on
+//! decoded rows.
 
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ fn is_true(results: &BooleanArray, row: usize) -> bool {
 }
 
 /// Results of a row predicate for each entry of a dictionary, and for null. Returns `None` if the predicate returns an
-/// error. The error may concern an entry that no selected row has, so it is not reported here.
+/// error. The error may concern an entry that no selected row has, so it is not returned.
 fn evaluate_on_entries(predicate: &Arc<dyn RowPredicate>, dictionary: &ArrayRef) -> Option<(BooleanBuffer, bool)> {
     let results = predicate.evaluate(std::slice::from_ref(dictionary), dictionary.len()).ok()?;
     let null = predicate.evaluate(&[new_null_array(dictionary.data_type(), 1)], 1).ok()?;

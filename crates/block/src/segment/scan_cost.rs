@@ -1,5 +1,4 @@
-//! Estimated cost of testing rows, by the form in which their values are stored. The planner compares access paths by
-//! this cost.
+//! Estimated cost of testing rows, by the layout of their values. `index_choice` compares it with the cost of an index.
 //!
 //! The costs are for segments in memory that are not in the cache of the processor. They were measured with
 //! `cargo bench -p taut-block --bench paths`.

@@ -7,8 +7,8 @@ use super::{PlannedPredicate, SegmentReader};
 use crate::{AccessPaths, BlockError, ScanReport};
 
 impl SegmentReader<'_> {
-    /// Narrows `ranges` by binary search in the zones in which the column of a predicate ascends. The search decides
-    /// the predicate for all rows of these zones.
+    /// Narrows `ranges` by binary search for each predicate, in the zones in which its column ascends. The search
+    /// decides the predicate for all rows of these zones.
     pub(super) fn search_sorted(
         &mut self,
         planned: &mut [PlannedPredicate<'_>],
@@ -32,9 +32,8 @@ impl SegmentReader<'_> {
         Ok(())
     }
 
-    /// Searches the ascending zones of a column that have undecided rows. Returns true if any zone was searched.
-    /// `zones` are all zones from the first to the last row of `ranges`, and `start` is the first row of the first
-    /// zone.
+    /// Searches the ascending zones of a column that have uncertain rows. Returns true if any zone was searched.
+    /// `zones` are all zones that overlap the span of `ranges`, and `start` is the first row of the first of them.
     fn search_zones(
         &mut self,
         planned: &mut PlannedPredicate<'_>,

@@ -10,7 +10,7 @@ use super::Rows;
 /// Minimum average length of a run, in rows, for selected rows to be read run by run.
 const RUN_ROWS_MIN: usize = 12;
 /// Maximum ratio of the span (first to last selected row) to the count of selected rows, for rows to be read run by
-/// run. Except for plain numbers, such a read of numbers decodes the whole span.
+/// run. Reading numbers run by run decodes the whole span, unless their encoding is plain.
 const ROWS_PER_SELECTED_IN_RUNS_MAX: usize = 2;
 
 /// Selected rows as a bitmap. Positions and runs are derived on first use.
@@ -31,7 +31,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Runs of a bitmap with `count` set bits. Returns `None` unless they are long and close together.
+    /// Runs of a bitmap with `count` set bits. Returns `None` unless the runs are long and close together.
     fn from_bitmap(bitmap: &Bitmap, count: usize) -> Option<Self> {
         if bitmap.run_count() * RUN_ROWS_MIN > count {
             return None;
@@ -65,7 +65,7 @@ impl Runs {
         (self.rows_before[run] + (row.min(range.end) - range.start)) as usize
     }
 
-    /// The selected rows with the ordinals `rows`, in the form in which they are read.
+    /// The selected rows with the ordinals `rows`, as a range if they are consecutive.
     pub(super) fn slice(&self, rows: Range<usize>) -> Rows<'_> {
         if rows.is_empty() {
             return Rows::Range(0..0);

@@ -1,4 +1,4 @@
-//! Selected rows in the form in which they are read, for a whole segment or page by page.
+//! Selected rows as decoders get them, for a whole segment or page by page.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use taut_encoding::{Bitmap, SelectedRuns};
 
 use super::SelectedBits;
 
-/// Selected rows in the form in which they are read.
+/// Selected rows as decoders get them: the simplest of four representations.
 #[derive(Clone, Debug)]
 pub(crate) enum Rows<'a> {
     /// Consecutive rows.
@@ -58,8 +58,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Calls `visit` for each page that has some of these rows, with the page and its rows. `page_ends` are the rows of
-    /// the segment at which pages end.
+    /// Calls `visit` for each page that contains some of these rows, with the ordinal of the page and the rows in it.
+    /// `page_ends` are the end row (exclusive) of each page, as positions in the segment. Stops at the first error.
     pub fn for_each_page<E>(
         &self,
         page_ends: &[u32],
@@ -95,7 +95,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Calls `visit` for each page of consecutive rows, with the page, its first row, and the part of `rows` in it.
+/// Calls `visit` for each page that contains some of the consecutive `rows`, with the ordinal of the page, its first
+/// row, and the part of `rows` in it.
 fn for_each_page<E>(
     rows: &Range<usize>,
     page_ends: &[u32],
@@ -112,7 +113,8 @@ fn for_each_page<E>(
     Ok(())
 }
 
-/// Number of elements that pass. They must precede all others. Fast if few pass.
+/// Number of elements that pass. All of them must precede the elements that do not pass. Searches exponentially, so it
+/// is fast if few elements pass.
 fn count_leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     let mut step = 1;
     while step < numbers.len() && passes(numbers[step - 1]) {
@@ -168,7 +170,7 @@ impl PageRows<'_> {
         }
     }
 
-    /// Calls `visit` with the ordinal of each row in the page, until it fails.
+    /// Calls `visit` with the ordinal of each row in the page. Stops at the first error.
     #[inline]
     pub fn try_for_each<E>(&self, mut visit: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
         match self {
