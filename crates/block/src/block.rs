@@ -28,9 +28,9 @@ use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections, indexe
 #[derive(Debug)]
 pub struct Block {
     pub(crate) header: Header,
-    /// The columns of the table, if they are not those of the header.
+    /// Map from the columns of the table to those of the block. `None` if the table has the columns of the header.
     pub(crate) mapped: Option<MappedColumns>,
-    /// By column of the table.
+    /// Parsed statistics, by index of the column in the table.
     summaries: RwLock<HashMap<u32, Arc<ColumnSummary>>>,
 }
 
@@ -47,9 +47,10 @@ pub struct PieceStorage {
     pub encoding: Encoding,
     /// The encoding as text, such as `dictionary(25) of bit_packed(5)`.
     pub description: String,
-    /// Bytes in the file. In row layouts, the share of the column in its piece.
+    /// Bytes in the file. In row layouts, the share of the column in its piece. Zero if the block does not store the
+    /// column.
     pub stored_bytes: u64,
-    /// Bytes of the values in their plain form.
+    /// Bytes of the unencoded values.
     pub plain_bytes: u64,
 }
 
@@ -60,7 +61,7 @@ impl From<Header> for Block {
 }
 
 impl Block {
-    /// Length of a header in bytes, read from its first 64 bytes.
+    /// Reads the length of a header in bytes from its first 64 bytes.
     ///
     /// # Errors
     /// If the bytes are not the beginning of a block.
@@ -81,7 +82,7 @@ impl Block {
         self.header.rows()
     }
 
-    /// Bytes of the values in their plain form.
+    /// Bytes of the unencoded values.
     pub fn plain_bytes(&self) -> u64 {
         self.header.plain_bytes()
     }
@@ -114,7 +115,7 @@ impl Block {
         self.header.segment(segment).start
     }
 
-    /// Number of columns.
+    /// Number of columns of the table, including columns that the block does not store.
     pub fn columns(&self) -> usize {
         self.mapped.as_ref().map_or(self.header.columns(), MappedColumns::columns)
     }
@@ -130,7 +131,8 @@ impl Block {
         }
     }
 
-    /// The stored column groups of the block, without dropped columns. A group of dropped columns is empty.
+    /// The stored column groups, with their columns as indexes in the table. Leaves out dropped columns, so a group may
+    /// be empty.
     pub fn groups(&self) -> Vec<Group> {
         let group = |group| {
             let Group { kind, columns } = self.header.group(group);
@@ -143,7 +145,8 @@ impl Block {
         (0..self.header.groups()).map(group).collect()
     }
 
-    /// Kind and columns of each index. `None` for an index on a dropped column.
+    /// Kind and columns of each index. The columns are indexes in the table. An element is `None` if a column of the
+    /// index was dropped.
     pub fn indexes(&self) -> Vec<Option<(IndexKind, Vec<ColumnIndex>)>> {
         (0..self.header.indexes()).map(|index| self.index(index)).collect()
     }
@@ -170,8 +173,8 @@ impl Block {
         self.header.section(index as usize)
     }
 
-    /// Ordinals of the sections that hold a column of a segment: none if the column is not stored. Sections of a row
-    /// layout also hold the other columns of the group.
+    /// Ordinals of the sections that hold a column of a segment. The range is empty if the block does not store the
+    /// column. Sections of a row layout also hold the other columns of the group.
     ///
     /// # Panics
     /// If there is no such segment or column.
@@ -180,15 +183,16 @@ impl Block {
         if self.added_column(group).is_some() { 0..0 } else { self.header.piece_sections(segment, group) }
     }
 
-    /// Whether the columns of a schema have the types of this block's columns. Names are not compared. Nor is
-    /// nullability: `SET NOT NULL` and `DROP NOT NULL` change a table and not its blocks.
+    /// Whether the columns of a schema have the same count and types as the columns of this block. Ignores names.
+    /// Ignores nullability too, because `SET NOT NULL` and `DROP NOT NULL` change a table but not its blocks.
     pub fn has_types(&self, schema: &Schema) -> bool {
         let types = schema.columns().iter().map(|column| column.logical_type);
         self.columns() == schema.len()
             && types.enumerate().all(|(index, logical)| self.column_type(index.into()) == logical)
     }
 
-    /// The schema and the design for which the block was built, with the columns that the block had then.
+    /// Reads the schema and the design for which the block was built. They have the columns with which the block was
+    /// built, even if columns of the table were added or dropped later.
     ///
     /// # Errors
     /// If the description section cannot be read or does not describe this block.
@@ -207,15 +211,15 @@ impl Block {
         Ok((description.schema, description.design))
     }
 
-    /// The design for which the block was built, with the columns that the table has now. `None` if it has sort columns
-    /// or indexes on columns that were dropped.
+    /// Reads the design for which the block was built, and converts it to the current columns of the table. Returns
+    /// `None` if the design has sort columns or indexes on columns that were dropped.
     ///
     /// # Errors
     /// If the description section cannot be read or does not describe this block.
     pub fn design(&self, sections: &dyn Sections) -> Result<Option<TableDesign>, BlockError> {
         let (schema, mut design) = self.description(sections)?;
         let Some(mapped) = &self.mapped else { return Ok(Some(design)) };
-        // From the last column to the first, so that the other indexes stay.
+        // Drops the last column first, so that the indexes of columns that are dropped later stay valid.
         for column in (0..schema.len()).rev().map(ColumnIndex::from) {
             if mapped.of_stored(column).is_none() {
                 let Some(without) = design.without_column(column) else { return Ok(None) };
@@ -227,8 +231,8 @@ impl Block {
         Ok(Some(added.fold(design, |design, column| design.with_column(column))))
     }
 
-    /// The indexes of the block in the order of [`Block::indexes`], with the columns that the table has now. `None` for
-    /// an index on a dropped column.
+    /// Reads the designs of the indexes in the order of [`Block::indexes`], and converts them to the current columns of
+    /// the table. An element is `None` if a column of the index was dropped.
     ///
     /// # Errors
     /// If the description section cannot be read or does not describe this block.
@@ -240,7 +244,7 @@ impl Block {
         Ok(design.indexes.into_iter().zip(0..).map(of_table).collect())
     }
 
-    /// The parsed statistics section of a column. The block caches it.
+    /// Parsed statistics section of a column. The block caches the result.
     ///
     /// # Errors
     /// If the section cannot be read or parsed.
@@ -263,7 +267,7 @@ impl Block {
         Ok(summary)
     }
 
-    /// Statistics of a column over all rows of the block. Rows that a [`SegmentReader`] excludes are counted too.
+    /// Statistics of a column over all rows of the block, including rows that a [`SegmentReader`] excludes.
     ///
     /// # Errors
     /// If the section cannot be read or parsed.
@@ -273,7 +277,8 @@ impl Block {
         summary.statistics().map_err(|corrupt| corrupt.in_section(section))
     }
 
-    /// Whether a row of the block may pass all column predicates. Returns false only if zone maps rule it out.
+    /// Whether a row of the block may pass all column predicates. Returns false if the block has no rows, or if zone
+    /// maps rule out all rows for one of the predicates.
     ///
     /// # Errors
     /// If statistics cannot be read or parsed.

@@ -21,8 +21,8 @@ use crate::statistics::StatisticsBuilder;
 use crate::values::ColumnValues;
 use crate::{Block, BlockError, BuildError, SEGMENT_ROWS, SectionError, Sections, indexes};
 
-/// Maximum plain bytes of a segment, and of a block of automatic size. The limit bounds the memory of segments of long
-/// values and wide tables.
+/// Maximum bytes of unencoded values in a segment, and in a block of automatic size. Bounds the memory that building a
+/// segment of long values or of a wide table takes.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
 /// Size of a set of rows.
@@ -30,12 +30,13 @@ const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 pub struct Extent {
     /// Number of rows.
     pub rows: u64,
-    /// Bytes of the values in plain form.
+    /// Bytes of the unencoded values.
     pub bytes: u64,
 }
 
-/// Estimates the number of rows that a block still has room for. Returns 0 if it is full. `held` is the extent of the
-/// rows in the block, and `batch` the extent of a sample of the next rows.
+/// Estimates how many rows a block can take before it is full. Returns 0 if it is full, and `u64::MAX` if its size has
+/// no limit. `held` is the extent of the rows in the block. `batch` is the extent of a sample of the next rows, from
+/// which the bytes per row are estimated.
 pub fn rows_until_full(size: BlockSize, held: Extent, batch: Extent) -> u64 {
     let until = |bytes: u64| {
         let missing = u128::from(bytes.saturating_sub(held.bytes)) * u128::from(batch.rows);
@@ -93,7 +94,7 @@ pub struct BlockImage {
     pub sections: Vec<Vec<u8>>,
     /// Number of rows.
     pub rows: u64,
-    /// Bytes of the values in their plain form.
+    /// Bytes of the unencoded values.
     pub plain_bytes: u64,
     /// Number of segments.
     pub segments: u64,
@@ -147,7 +148,7 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// Bytes in plain form of the values pushed so far.
+    /// Bytes of the unencoded values pushed so far.
     pub fn plain_bytes(&self) -> u64 {
         self.plain_bytes
     }
@@ -267,8 +268,8 @@ impl ImageParts<'_> {
         indexes: &[IndexDesign],
     ) -> Result<BlockImage, BuildError> {
         if !indexes.is_empty() {
-            // Indexes are built by reading the block, so it needs a header first. The sections of the indexes are still
-            // empty.
+            // Indexes are built by reading the block, so the block first needs a header. In that header, the sections
+            // of the indexes are empty.
             let count = self.segment_ends.len() * indexes.len();
             sections.resize_with(sections.len() + count, Vec::new);
             let header = Header::parse(self.header(&sections, indexes)?.into())
@@ -341,7 +342,7 @@ fn concat_column(batches: &[RecordBatch], column: usize) -> Result<ArrayRef, Bui
     concat(&arrays).map_err(|_| BuildError::TooLarge { what: "bytes of text", found: u64::MAX })
 }
 
-/// Bytes of the values of a batch in their plain form.
+/// Bytes of the unencoded values of a batch.
 fn plain_bytes(schema: &Schema, batch: &RecordBatch) -> u64 {
     use arrow_array::cast::AsArray;
     use taut_types::LogicalType;
@@ -364,9 +365,9 @@ fn plain_bytes(schema: &Schema, batch: &RecordBatch) -> u64 {
 }
 
 impl BlockImage {
-    /// Copies a block and gives it other indexes. The description names the new indexes. All other sections are copied
-    /// unchanged. Only the columns of the indexes are decoded. The new block has the columns with which the block was
-    /// written.
+    /// Copies a block, with `indexes` instead of its own indexes. `indexes` refers to columns of the table. Changes the
+    /// description, builds the index sections, and copies all other sections unchanged. Decodes only the indexed
+    /// columns. The new block has the columns with which `block` was written.
     ///
     /// # Errors
     /// If the block does not store a column of an index, it cannot be read, or it has more sections or segments than
@@ -400,7 +401,7 @@ impl BlockImage {
         parts.assemble(copied, statistics, indexes)
     }
 
-    /// Bytes of the file.
+    /// Length in bytes of the file that [`BlockImage::write_to`] writes.
     pub fn bytes(&self) -> u64 {
         let sections: u64 = self.sections.iter().map(|section| aligned(section.len() as u64)).sum();
         self.header.len() as u64 + sections

@@ -1,4 +1,5 @@
-//! Where a block has the columns of its table, if columns were added or dropped after the block was written.
+//! Maps the columns of a table to the columns of a block, if columns of the table were added or dropped after the block
+//! was written.
 //!
 //! ```text
 //!   ALTER TABLE t DROP COLUMN b, ADD COLUMN d int DEFAULT 7
@@ -27,23 +28,23 @@ use crate::statistics::{ColumnSummary, StatisticsBuilder};
 use crate::values::ColumnValues;
 use crate::{Block, BlockError};
 
-/// Section number in errors of columns that are not stored.
+/// Section number in errors about columns that the block does not store.
 pub(crate) const NOT_STORED: u32 = u32::MAX;
 
-/// For each column of a table, where a block has its values.
+/// Source, in one block, of the values of each column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ColumnMap {
     sources: Vec<ColumnSource>,
 }
 
-/// Where a block has the values of a column of its table.
+/// Source, in one block, of the values of one column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnSource {
-    /// In the column of the block with this index.
+    /// The block stores the values in its column with this index.
     Stored(ColumnIndex),
-    /// Nowhere, because the column was added after the block was written.
+    /// The block does not store the values, because the column was added after the block was written.
     Added(AddedColumn),
 }
 
@@ -60,19 +61,19 @@ pub struct AddedColumn {
 }
 
 impl ColumnMap {
-    /// The map of a block that stores each of the `columns` columns of its table, in order.
+    /// Creates the map of a block that stores all `columns` columns of its table, in the same order.
     pub fn identity(columns: usize) -> Self {
         Self { sources: (0..columns).map(|column| ColumnSource::Stored(column.into())).collect() }
     }
 
-    /// The map after a column was added to the table, after the other columns.
+    /// Returns the map after `column` is added to the table as its last column.
     #[must_use]
     pub fn with_added(&self, column: AddedColumn) -> Self {
         let added = std::iter::once(ColumnSource::Added(column));
         Self { sources: self.sources.iter().cloned().chain(added).collect() }
     }
 
-    /// The map after a column was dropped from the table.
+    /// Returns the map after a column is dropped from the table.
     ///
     /// # Panics
     /// If there is no such column.
@@ -88,12 +89,12 @@ impl ColumnMap {
         &self.sources
     }
 
-    /// Checks that the map is of a table with these columns. An error says what was expected. Whether the block has the
-    /// stored columns is checked when the block is opened.
+    /// Checks that the map fits a table with this schema. The error is the condition that the map does not meet.
+    /// [`Block::with_columns`] checks that the block has the stored columns.
     ///
     /// # Errors
-    /// If the number of columns or the type of an added column differs, an added value is not of its type, or two
-    /// columns of the table are the same column of the block.
+    /// If the number of columns or the type of an added column differs from the schema, an added value does not fit its
+    /// type, or two columns of the table refer to the same column of the block.
     pub fn check(&self, schema: &Schema) -> Result<(), &'static str> {
         if self.sources.len() != schema.len() {
             return Err("a source for each column of the table");
@@ -118,15 +119,15 @@ impl ColumnMap {
 }
 
 impl AddedColumn {
-    /// The value as an array of one row. `None` if it is not of the type.
+    /// The value as an array of one row. Returns `None` if the value does not fit the type.
     fn array(&self) -> Option<ArrayRef> {
         array_of_datum(self.value.as_ref(), self.logical_type)
     }
 
-    /// Statistics of `rows` rows.
+    /// Statistics of this column over `rows` rows.
     ///
     /// # Errors
-    /// If the value is not of the type.
+    /// If the value does not fit the type.
     pub fn statistics(&self, rows: u64) -> Result<ColumnStatistics, BlockError> {
         let (values, mut builder) = self.value_and_statistics()?;
         builder.segments.push((values.zones(&[1], &mut builder.bounds), values.plain_bytes()));
@@ -146,7 +147,8 @@ impl AddedColumn {
         Ok((values, builder))
     }
 
-    /// The statistics section that the column would have in a block with segments of `segment_rows` rows, parsed.
+    /// Parsed statistics that a block would store for this column. `segment_rows` yields the number of rows of each
+    /// segment.
     pub(crate) fn summary(
         &self,
         segment_rows: impl ExactSizeIterator<Item = usize> + Clone,
@@ -159,7 +161,7 @@ impl AddedColumn {
             }
             Some(number) => Some((number.clone(), Some(number.clone()))),
         };
-        // Extends the bounds of the block to the value.
+        // Extends the bounds of the column in the whole block to the value.
         values.zones(&[1], &mut builder.bounds);
         for rows in segment_rows.clone() {
             // A segment has at most 65,536 rows.
@@ -173,7 +175,7 @@ impl AddedColumn {
             .map_err(|corrupt| corrupt.in_section(NOT_STORED))
     }
 
-    /// The chunk that the column would have in a segment of `rows` rows.
+    /// Chunk that a block would store for this column in a segment of `rows` rows.
     pub(crate) fn chunk(&self, rows: usize) -> Result<Buffer, BlockError> {
         let array = self.array().ok_or_else(invalid_value)?;
         let chunk = encode_repeated(&array, self.logical_type, rows).map_err(|_| invalid_value())?;
@@ -185,7 +187,7 @@ fn invalid_value() -> BlockError {
     Corrupt { at: 0, expected: "a value of the type of an added column" }.in_section(NOT_STORED)
 }
 
-/// The columns of a table in one of its blocks, in both directions.
+/// Maps between the columns of a table and the columns of one of its blocks, in both directions.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedColumns {
     map: Arc<ColumnMap>,
@@ -194,8 +196,10 @@ pub(crate) struct MappedColumns {
 }
 
 impl MappedColumns {
+    /// Derives the reverse map, for a block that stores `columns` columns.
+    ///
     /// # Errors
-    /// If the block has fewer than `columns` columns that the map needs.
+    /// If the map refers to a column that the block does not store.
     fn new(map: Arc<ColumnMap>, columns: usize) -> Result<Self, BlockError> {
         let mut of_stored = vec![None; columns];
         for (column, source) in map.sources.iter().enumerate() {
@@ -220,18 +224,18 @@ impl MappedColumns {
         &self.map.sources[column.index()]
     }
 
-    /// The column of the table that is stored in a column of the block. `None` if it was dropped.
+    /// The column of the table that is stored in a column of the block. Returns `None` if that column was dropped.
     pub fn of_stored(&self, stored: ColumnIndex) -> Option<ColumnIndex> {
         self.of_stored[stored.index()]
     }
 }
 
 impl Block {
-    /// The same block with the columns of a table, if columns of the table were added or dropped after the block was
-    /// written. `None` is the block as it was written.
+    /// Returns the same block with the columns of a table. `map` maps them to the columns of the block. If `map` is
+    /// `None`, the block has the columns with which it was written.
     ///
     /// # Errors
-    /// If the map has a stored column that the block does not have.
+    /// If the map refers to a column that the block does not store.
     pub fn with_columns(&self, map: Option<Arc<ColumnMap>>) -> Result<Self, BlockError> {
         let mapped = map.map(|map| MappedColumns::new(map, self.header.columns())).transpose()?;
         let mut block = Self::from(self.header.clone());
@@ -239,12 +243,13 @@ impl Block {
         Ok(block)
     }
 
-    /// The map with which [`Block::with_columns`] made this block.
+    /// The map that was passed to [`Block::with_columns`], if any.
     pub fn column_map(&self) -> Option<&Arc<ColumnMap>> {
         self.mapped.as_ref().map(MappedColumns::map)
     }
 
-    /// The stored column with the values of a column, or the column that is not stored.
+    /// The column of the block that stores a column of the table. If the block does not store it, the error is the
+    /// added column.
     pub(crate) fn source(&self, column: ColumnIndex) -> Result<ColumnIndex, &AddedColumn> {
         match self.mapped.as_ref().map(|mapped| mapped.source(column)) {
             None => Ok(column),
@@ -253,14 +258,15 @@ impl Block {
         }
     }
 
-    /// The same index with the columns of the block as it was written. `None` if the block does not store one of them.
+    /// Converts an index on columns of the table to the columns with which the block was written. Returns `None` if the
+    /// block does not store one of the columns.
     pub fn stored_index(&self, index: &IndexDesign) -> Option<IndexDesign> {
         let columns = index.columns.iter().map(|column| self.source(*column).ok()).collect::<Option<_>>()?;
         Some(IndexDesign { columns, ..index.clone() })
     }
 
-    /// Group of a column, and the ordinal of the column in it. A column that is not stored is a group of its own, with
-    /// a number after those of the stored groups.
+    /// Group of a column, and the ordinal of the column in it. A column that is not stored is alone in a group, whose
+    /// number is the number of stored groups plus the index of the column.
     pub(crate) fn group_and_ordinal(&self, column: ColumnIndex) -> (usize, usize) {
         match self.source(column) {
             Ok(stored) => self.header.group_and_ordinal(stored.index()),
@@ -273,13 +279,13 @@ impl Block {
         if group < self.header.groups() { self.header.group_kind(group) } else { GroupKind::Column }
     }
 
-    /// The column that is not stored and has this group number. `None` for a stored group.
+    /// The column that is not stored and forms the group with this number. Returns `None` for a stored group.
     pub(crate) fn added_column(&self, group: usize) -> Option<&AddedColumn> {
         let column = group.checked_sub(self.header.groups())?;
         self.source(ColumnIndex::from(column)).err()
     }
 
-    /// Kind and columns of an index. `None` if one of its columns was dropped.
+    /// Kind and columns of an index. The columns are indexes in the table. Returns `None` if one of them was dropped.
     pub(crate) fn index(&self, index: usize) -> Option<(IndexKind, Vec<ColumnIndex>)> {
         let (kind, columns) = self.header.index(index);
         let Some(mapped) = &self.mapped else { return Some((kind, columns)) };

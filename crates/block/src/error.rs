@@ -10,7 +10,7 @@ use taut_index::{CorruptIndex, CorruptZoneMap};
 pub struct CorruptBlock {
     /// Offset in the header.
     pub at: usize,
-    /// What should be there.
+    /// What was expected at this offset.
     pub expected: &'static str,
 }
 
@@ -20,7 +20,7 @@ pub struct CorruptBlock {
 pub struct CorruptRows {
     /// Offset in the bytes.
     pub at: usize,
-    /// What should be there.
+    /// What was expected at this offset.
     pub expected: &'static str,
 }
 
@@ -60,7 +60,7 @@ pub enum BlockError {
         section: u32,
         /// Offset in the section.
         at: usize,
-        /// What should be there.
+        /// What was expected at this offset.
         expected: &'static str,
     },
     /// A row predicate failed on a value.
@@ -77,9 +77,9 @@ pub enum BuildError {
     Mismatch {
         /// Index of the column.
         column: usize,
-        /// The Arrow type in the schema, or a text if the schema has no such column.
+        /// The Arrow type in the schema, or "no column" if the schema has fewer columns.
         expected: String,
-        /// The Arrow type in the batch, or a text if the batch has no such column.
+        /// The Arrow type in the batch, or "no column" if the batch has fewer columns.
         found: String,
     },
     /// A null in a column that is not nullable.
@@ -142,7 +142,7 @@ pub(crate) struct Corrupt {
     pub expected: &'static str,
 }
 
-/// Error for the corrupt bytes at an offset, where `expected` should be.
+/// Creates an error: `expected` should be at offset `at`, but is not.
 pub(crate) fn corrupt_at(at: usize, expected: &'static str) -> Corrupt {
     Corrupt { at, expected }
 }
@@ -153,7 +153,8 @@ impl Corrupt {
         BlockError::Corrupt { section, at: self.at, expected: self.expected }
     }
 
-    /// Moves the offset by `bytes`: from an offset in the parsed bytes to one in the section that contains them.
+    /// Adds `bytes` to the offset: converts an offset in a part of a section to an offset in the section, if the part
+    /// begins at offset `bytes`.
     pub fn shifted_by(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }

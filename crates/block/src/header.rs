@@ -9,7 +9,7 @@
 //! 16      8            checksum        XXH3 of bytes 24..header_length
 //! 24      8            rows
 //! 32      8            file_length
-//! 40      8            plain_bytes     bytes of the values in their plain form
+//! 40      8            plain_bytes     bytes of the unencoded values
 //! 48      4            columns         C
 //! 52      4            groups          G
 //! 56      4            segments        S
@@ -56,7 +56,7 @@ const PIECE_BYTES: usize = 4;
 const INDEX_BYTES: usize = 8;
 const SECTION_BYTES: usize = 24;
 
-/// Section of the description: schema and design as JSON.
+/// Ordinal of the description section, which contains schema and design as JSON.
 pub(crate) const DESCRIPTION: u32 = 0;
 
 /// The parts of a block from which its header is written.
@@ -427,7 +427,7 @@ impl Header {
         if group == 0 { 0..end_of(0) } else { end_of(group - 1)..end_of(group) }
     }
 
-    /// The column that is entry `index` of the table of members.
+    /// Entry `index` of the table of members.
     fn member(&self, index: usize) -> ColumnIndex {
         ColumnIndex(u32_at(&self.bytes, self.offsets.members + index * MEMBER_BYTES))
     }
@@ -468,7 +468,7 @@ impl Header {
         (kind, (0..usize::from(self.bytes[at + 1])).map(column).collect())
     }
 
-    /// The section of an index in a segment.
+    /// Ordinal of the section of an index in a segment.
     pub fn index_section(&self, segment: usize, index: usize) -> u32 {
         assert!(segment < self.counts.segments && index < self.counts.indexes, "a block has no such index");
         self.index_sections_start() + (segment * self.counts.indexes + index) as u32

@@ -15,23 +15,23 @@ use crate::indexes::{ProbePredicate, TreeIndex, bloom_rules_out};
 use crate::statistics::ColumnSummary;
 use crate::{Block, BlockError, ScanReport, Sections};
 
-/// Maximum length of a list that is searched here. Longer lists are left to the reader of each segment.
+/// Maximum length of a list for which indexes are searched here. The reader of each segment handles longer lists.
 const LIST_MAX: usize = 64;
-/// Maximum expected number of passing rows in a segment whose indexes are searched. If two are expected, a seventh of
-/// the segments has none.
+/// Maximum expected number of passing rows in a segment whose indexes are searched. If two rows are expected, about one
+/// segment in seven has none.
 const ROWS_EXPECTED_MAX: f64 = 2.0;
 
 /// Result of searching the indexes of some segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunedSegments {
-    /// The segments, each with the kind of index that rules it out, or `None`.
+    /// The segments, each with the kind of index that rules it out, or `None` if no index does.
     segments: Vec<(usize, Option<IndexKind>)>,
     /// Number of segments whose indexes were searched.
     probed: usize,
 }
 
 impl PrunedSegments {
-    /// Maximum number of segments in one call. With more, much of the indexes would be held in memory.
+    /// Maximum number of segments that a caller should search in one call. Bounds the bytes of indexes in memory.
     pub const SEGMENTS_MAX: usize = 16;
 
     /// Segments that are not ruled out.
@@ -66,7 +66,7 @@ pub struct IndexProbes<'a> {
     block: &'a Block,
     sections: &'a dyn Sections,
     predicates: Vec<(&'a ColumnPredicate, Arc<ColumnSummary>)>,
-    /// Index searches, the cheaper ones first.
+    /// Index searches. Bloom filters come before trees, because they cost less.
     probes: Vec<IndexProbe>,
 }
 
@@ -113,7 +113,8 @@ impl Block {
         Ok(Some(IndexProbes { block: self, sections, predicates, probes }))
     }
 
-    /// Finds segments in which no row passes all column predicates, like [`IndexProbes::prune`].
+    /// Finds segments in which no row passes all column predicates, like [`IndexProbes::prune`]. If no index can be
+    /// searched, all segments remain.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -137,7 +138,7 @@ impl Block {
 }
 
 impl IndexProbes<'_> {
-    /// Whether it is likely that an index rules out a segment that zone maps do not rule out. Reads nothing.
+    /// Whether zone maps do not rule out a segment, but statistics suggest that an index does. Reads no section.
     ///
     /// # Panics
     /// If there is no such segment.
@@ -146,7 +147,7 @@ impl IndexProbes<'_> {
     }
 
     /// Finds segments in which no row passes, by searching the indexes of all given segments together. Does not search
-    /// in segments that zone maps rule out, or for which an index is of little use. These segments remain.
+    /// in segments for which [`IndexProbes::may_prune`] returns false. The result contains these segments as remaining.
     ///
     /// # Errors
     /// If a section cannot be read or parsed.
@@ -155,7 +156,7 @@ impl IndexProbes<'_> {
     /// If a segment does not exist.
     pub fn prune(&self, segments: impl IntoIterator<Item = usize>) -> Result<PrunedSegments, BlockError> {
         let mut segments: Vec<_> = segments.into_iter().map(|segment| (segment, None)).collect();
-        // Positions in `segments` of those that no index has ruled out.
+        // Indexes in `segments` of the segments that no index has ruled out.
         let mut undecided: Vec<usize> =
             (0..segments.len()).filter(|index| self.may_prune(segments[*index].0)).collect();
         let probed = undecided.len();
@@ -175,7 +176,7 @@ impl IndexProbes<'_> {
         Ok(PrunedSegments { segments, probed })
     }
 
-    /// Whether zone maps do not rule out a segment.
+    /// Whether zone maps leave some rows of a segment for each predicate.
     fn zones_admit(&self, segment: usize) -> bool {
         self.predicates.iter().all(|(predicate, summary)| summary.may_match_in(segment, predicate))
     }
@@ -246,7 +247,7 @@ fn without_codes(predicate: &ColumnPredicate) -> ProbePredicate<'_> {
     ProbePredicate { predicate: &predicate.condition, codes: None }
 }
 
-/// Whether few rows may pass a predicate, and an index of this kind can find that out.
+/// Whether a predicate may pass only few rows, and an index of this kind can be searched for them.
 fn can_find_few_rows(kind: IndexKind, predicate: &DatumPredicate) -> bool {
     match predicate {
         DatumPredicate::Range { low, high } => kind == IndexKind::CsbTree || low == high,
@@ -258,7 +259,7 @@ fn can_find_few_rows(kind: IndexKind, predicate: &DatumPredicate) -> bool {
 }
 
 /// Estimated share of a segment's rows that pass a predicate. Assumes that numbers are spread evenly, and that no row
-/// equals a given text.
+/// equals a given string.
 fn expected_share(predicate: &DatumPredicate, zones: &ZoneMap) -> f64 {
     let numbers_between = |low: i128, high: i128| high.abs_diff(low) as f64 + 1.0;
     match (predicate, zones.number_bounds()) {

@@ -293,8 +293,8 @@ impl KeyColumnCodec {
     }
 
     /// Ranges of numbers whose values may pass a predicate, ascending. Returns `None` if an index cannot search for the
-    /// predicate, or if there are more than `limit` ranges. If the numbers are codes, `codes` has the ranges of codes
-    /// that pass the predicate.
+    /// predicate, or if there are more than `limit` ranges. If the numbers are codes, `codes` contains the ranges of
+    /// codes that pass the predicate.
     fn intervals(
         &self,
         predicate: &DatumPredicate,
@@ -319,8 +319,8 @@ impl KeyColumnCodec {
             }
             (DatumPredicate::Range { low, high }, KeyColumnKind::Number) => clamped(*low, *high).into_iter().collect(),
             (DatumPredicate::OneOf(numbers), KeyColumnKind::Number) => {
-                // Numbers outside of the bounds of the segment are not compared with the limit, because most numbers of
-                // a long list are outside in most segments.
+                // Numbers outside of the bounds of the segment do not count towards the limit. In most segments, most
+                // numbers of a long list are outside.
                 let first = numbers.partition_point(|number| *number < self.base);
                 let end = numbers.partition_point(|number| *number <= greatest_value);
                 let inside = numbers.get(first..end).filter(|inside| inside.len() <= limit)?;
@@ -437,16 +437,16 @@ impl TreeIndex {
         Ok(Self { codecs, cut, tree })
     }
 
-    /// Whether the keys hold dictionary codes of a column. A predicate on this column needs the codes that pass it.
-    /// `ordinal` is the position of the column in the index.
+    /// Whether the keys hold dictionary codes of the column with this ordinal in the index. A search for a predicate on
+    /// this column then needs the codes that pass the predicate.
     pub fn has_code_keys(&self, ordinal: usize) -> bool {
         self.codecs[ordinal].kind == KeyColumnKind::Code
     }
 
     /// Searches for the rows that may pass a predicate on the first column of the index, and optionally a predicate on
     /// the second. Returns `None` if the index cannot search for the predicate on the first column, or would search for
-    /// more than `limit` keys or ranges of keys. If [`TreeIndex::has_code_keys`] is true for a column, its predicate
-    /// needs codes.
+    /// more than `limit` keys or ranges of keys. If [`TreeIndex::has_code_keys`] is true for a column, the
+    /// [`ProbePredicate`] must contain codes.
     pub fn search(
         &self,
         first: ProbePredicate<'_>,
@@ -482,8 +482,8 @@ impl TreeIndex {
         let second_intervals =
             second_intervals.filter(|second| are_points && second.len() * first_intervals.len() <= limit);
         let any_number = [(0, codec.greatest())];
-        // Bits are cut off the second column first. The first column loses bits only if more are cut than the second
-        // column has.
+        // The cut removes bits of the second column first. The first column loses bits only if the cut has more bits
+        // than the second column.
         let first_is_exact = self.codecs[0].is_exact() && self.cut <= codec.width;
         let second_is_exact = second_intervals.as_ref().map(|_| codec.is_exact() && self.cut == 0);
         let mut keys = vec![];
@@ -519,7 +519,7 @@ pub(crate) struct ProbePredicate<'a> {
     pub codes: Option<&'a [(u64, u64)]>,
 }
 
-/// Whether the Bloom filter of a segment shows that no value passes a predicate.
+/// Whether the Bloom filter of a segment proves that no value passes a predicate.
 pub(crate) fn bloom_rules_out(bytes: &Buffer, predicate: &DatumPredicate) -> Result<bool, CorruptIndex> {
     let filter = Bloom::parse(bytes)?;
     let has = |datum: Datum| filter.may_contain(bloom_hash(&datum));

@@ -5,8 +5,8 @@
 //! *piece*. It is stored as one encoded column, as pages of packed rows or as pages of slotted rows. Each column of a
 //! segment has *zones*: ranges of rows with a minimum and maximum.
 //!
-//! This crate never opens a file: it gets sections through [`Sections`]. The module [`rows`] encodes rows that are in
-//! no block yet.
+//! This crate never opens a file: it gets sections through [`Sections`]. The module [`rows`] encodes rows that are not
+//! in a block yet.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -66,5 +66,5 @@ pub use taut_encoding::{ArrayBuilder, Extreme, NullableNumbers};
 
 /// Maximum rows of a segment. Positions in a segment fit 16 bits, counts 32.
 pub const SEGMENT_ROWS: usize = 65_536;
-/// Bytes of a page of rows. Pages of long tuples are longer.
+/// Usual maximum bytes of a page of rows. Pages of long tuples may be longer.
 pub const PAGE_BYTES: usize = 32 << 10;

@@ -15,10 +15,10 @@ const COMPARISON_BYTES: f64 = 1.0;
 
 /// Rows on which a predicate must have run before its observed selectivity replaces the estimate from zone bounds.
 const OBSERVED_ROWS_MIN: f64 = 4096.0;
-/// Rows after which the counts are halved, so that older observations lose weight.
+/// Number of rows above which the counts are halved, so that older observations lose weight.
 const UNDECAYED_ROWS_MAX: f64 = 1_048_576.0;
 
-/// Observed selectivity of each column predicate of one predicate, over the segments that it has filtered.
+/// Observed selectivity of each column predicate of one predicate, over the segments that were filtered so far.
 ///
 /// The column predicates are identified by their ordinals. Another [`Predicate`](taut_types::Predicate) therefore needs
 /// a new history.

@@ -33,10 +33,10 @@ scan_report! {
     segments_skipped_by_csb,
     /// Zones checked, counted once per column predicate.
     zones,
-    /// Zones skipped.
+    /// Zones in which zone maps ruled out all rows, counted once per column predicate.
     zones_skipped,
-    /// Rows that zone maps and binary search did not rule out. Excluded rows are not counted, nor are rows of segments
-    /// that are read without predicates.
+    /// Rows that zone maps and binary search did not rule out. Does not count excluded rows, or rows of segments that
+    /// are read without predicates.
     rows_in,
     /// Rows selected.
     rows_out,
@@ -52,7 +52,7 @@ scan_report! {
     column_scans,
     /// Column predicates that zone maps decided for all remaining rows.
     zone_answers,
-    /// Column predicates evaluated by binary search, at least in some zones.
+    /// Column predicates evaluated by binary search in at least one zone of a segment.
     sorted_searches,
     /// Searches in a CSB+-tree index that determined the rows to read.
     index_searches,
@@ -116,7 +116,7 @@ impl AccessPaths {
     pub const SORTED_SEARCH: Self = Self(4);
     /// A CSB+-tree index found rows.
     pub const CSB_TREE: Self = Self(8);
-    /// The extremes of a column excluded most of the rows to test.
+    /// Cached extremes of a column found rows.
     pub const EXTREMES: Self = Self(128);
     /// A predicate was evaluated on encoded values.
     pub const ENCODED_SCAN: Self = Self(16);

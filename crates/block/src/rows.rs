@@ -13,8 +13,8 @@
 //!         ...          values       end to end
 //! ```
 //!
-//! All integers are little-endian. The encoding is canonical: bytes decode only if encoding the decoded rows gives the
-//! same bytes. It is not compressed, because long-lived rows are stored in blocks. Callers add a checksum and a
+//! All integers are little-endian. The encoding is canonical: [`decode`] accepts only bytes that [`encode`] writes for
+//! the decoded rows. It has no compression, because long-lived rows are stored in blocks. Callers add a checksum and a
 //! version.
 
 use std::sync::Arc;
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
         Ok(Output::of_text(logical, Text::from_parts(heap.to_vec(), ends)))
     }
 
-    /// Error for the next byte.
+    /// Error at the offset of the next byte.
     fn corrupt_here(&self, expected: &'static str) -> CorruptRows {
         CorruptRows { at: self.at, expected }
     }

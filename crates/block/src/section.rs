@@ -21,8 +21,7 @@ pub struct SectionEntry {
 
 /// Access to the sections of one block.
 pub trait Sections: Send + Sync {
-    /// Returns the bytes of a section. They are 64-byte aligned, have the length in its entry, and are verified by
-    /// [`SectionEntry::verify`].
+    /// Returns the bytes of a section. They are aligned to 64 bytes, and [`SectionEntry::verify`] has verified them.
     ///
     /// # Errors
     /// If the section cannot be read, or its bytes differ from those that were written.
@@ -40,7 +39,7 @@ pub trait Sections: Send + Sync {
     fn cache_extremes(&self, _index: u32, _extreme: Extreme, _extremes: Buffer) {}
 }
 
-/// Sections in memory, which their owner has verified. Has no cache.
+/// Sections in memory that their owner has verified, without a cache of extremes.
 impl Sections for Vec<Buffer> {
     fn section(&self, index: u32) -> Result<Buffer, SectionError> {
         let missing = SectionError::Corrupt { section: index, expected: "a section with this number" };
@@ -53,7 +52,8 @@ impl Sections for Vec<Buffer> {
 pub enum DerivedLookup {
     /// The cached data.
     Hit(Buffer),
-    /// Nothing is cached yet. The section is read often, so it pays to derive the data and offer it to the cache.
+    /// Nothing is cached yet. The section is read often, so the caller should derive the data and offer it to the
+    /// cache.
     Miss,
     /// Nothing is cached, and nothing should be offered.
     Bypass,

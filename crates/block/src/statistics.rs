@@ -17,7 +17,7 @@
 //!         ...      min, max        i128, or bytes
 //! ```
 //!
-//! The data that a scan needs comes first. Only planners read the tail.
+//! The data that a scan needs comes first. Only query planning reads the tail.
 
 use std::sync::Arc;
 
@@ -222,7 +222,7 @@ impl ColumnSummary {
         })
     }
 
-    /// Whether a row of the block may pass a column predicate. Returns false only if zone maps rule it out.
+    /// Whether a row of the block may pass a column predicate. Returns false only if zone maps rule out all rows.
     pub fn may_match(&self, predicate: &ColumnPredicate) -> bool {
         (0..self.segments.len()).any(|segment| self.may_match_in(segment, predicate))
     }
@@ -250,7 +250,7 @@ impl ColumnSummary {
         self.rows
     }
 
-    /// Number of nulls in the column.
+    /// Number of null rows in the block.
     pub fn nulls(&self) -> u64 {
         self.nulls
     }

@@ -95,8 +95,8 @@ impl ColumnValues {
         self.nulls().is_some_and(|nulls| nulls.is_null(row))
     }
 
-    /// Bytes of the values in their plain form: the lengths of all texts or bytes, or the width of the type times the
-    /// number of rows.
+    /// Bytes of the unencoded values: for text and bytes, the sum of the lengths; for other types, the width of the
+    /// type times the number of rows.
     pub fn plain_bytes(&self) -> u64 {
         match (&self.datums, self.logical.plain_bytes()) {
             (Datums::Bytes(views), _) => {
@@ -117,7 +117,7 @@ impl ColumnValues {
         }
     }
 
-    /// Zones that end at the rows `ends`. Extends `column_bounds` to the values of all these rows.
+    /// Returns the zones that end at the rows `ends`, exclusive. Extends `column_bounds` to the values of all zones.
     pub fn zones(&self, ends: &[u32], column_bounds: &mut ColumnBounds) -> Vec<Zone> {
         let mut start = 0;
         let mut zones = Vec::with_capacity(ends.len());
