@@ -45,9 +45,9 @@ pub(crate) fn encode_level(values: &ColumnValues, choice: Choice, name: &str) ->
         .map_err(|source| BuildError::Encode { column: name.to_owned(), source })
 }
 
-/// Whether a column should be a level of `level_bytes` bytes instead of a field of tuples or a chunk in the usual
-/// encoding of `bytes` bytes. A level must save a quarter, because finding a single row in a level is slower than in a
-/// field or in bit-packed numbers.
+/// Whether a level of `level_bytes` bytes saves enough. The column otherwise takes `bytes` bytes, as a field of tuples
+/// or as a chunk in the usual encoding. A level must save a quarter, because finding a single row in a level is slower
+/// than in a field or in bit-packed numbers.
 pub(crate) fn is_level_worthwhile(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }

@@ -22,8 +22,8 @@ pub(crate) enum FieldPredicate {
     Range { low: u64, span: u64, inside: bool },
     /// Bit `d` is set if distance `d` passes. Distances beyond the table pass if `beyond`.
     Table { bits: Vec<u64>, beyond: bool },
-    /// If `inside`, the listed distances pass. Otherwise, all other distances pass. The list ascends. `filter` rejects
-    /// most distances that are not in the list without a binary search.
+    /// If `inside`, the listed distances pass. Otherwise, all other distances pass. The list ascends. For most
+    /// distances that are not in the list, `filter` saves a binary search.
     List { list: Vec<u64>, filter: NumberFilter, inside: bool },
 }
 

@@ -246,7 +246,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Adds the bytes and pages read since the last call to a report.
+    /// Adds to `report` the bytes and pages read since the last call.
     pub fn flush_counts(&mut self, report: &mut ScanReport) {
         for column in self.levels.columns_mut() {
             report.bytes_read += std::mem::take(&mut column.bytes_read);

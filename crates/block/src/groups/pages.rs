@@ -14,7 +14,7 @@
 //! 24      4        levels          see `levels`
 //! 28      4        levels_at
 //! 32      F * size fields          see `packed::field` and `slotted`
-//!         P * 4    page directory  the row at which each page ends
+//!         P * 4    page directory  end row (exclusive) of each page
 //!                  zeros to a multiple of 64, then tables of the fields, then levels
 //! ```
 //!

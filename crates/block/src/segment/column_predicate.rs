@@ -1,7 +1,7 @@
 //! Evaluates one column predicate on encoded values: on all rows, only on the rows that are still selected, or by
 //! cached extremes.
 //!
-//! *Uncertain* rows are those for which zone maps and searches prove neither that they pass nor that they fail.
+//! A row is *uncertain* if zone maps and searches prove neither that it passes nor that it fails.
 //!
 //! *Extremes* are the greatest, or the least, of each group of neighbouring numbers (`taut_encoding`,
 //! `numbers/extremes.rs`). If a range predicate passes few rows, and only the greatest or the least numbers, the scan

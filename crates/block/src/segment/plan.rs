@@ -19,7 +19,7 @@ pub(super) enum SelectionPlan<'t> {
     Everything,
     /// Select no row.
     Nothing(NoRows),
-    /// Select all rows of some ranges that are not excluded. Zone maps and binary search have decided all predicates.
+    /// Select the rows of some ranges, except excluded rows. Zone maps and binary search have decided all predicates.
     /// The ranges contain few rows.
     Ranges(RowRanges),
     /// Select the rows that an index has found and that are in the ranges, except excluded rows. The index decides

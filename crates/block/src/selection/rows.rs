@@ -7,7 +7,7 @@ use taut_encoding::{Bitmap, SelectedRuns};
 
 use super::SelectedBits;
 
-/// Selected rows as decoders get them: the simplest of four representations.
+/// Selected rows as decoders get them, in the simplest of four representations.
 #[derive(Clone, Debug)]
 pub(crate) enum Rows<'a> {
     /// Consecutive rows.

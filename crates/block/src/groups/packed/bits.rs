@@ -10,8 +10,7 @@
 
 /// Number of zero bytes that must follow the last number, because a load may read them.
 pub(crate) const PADDING: usize = 24;
-/// Maximum width in bits of a number that lies within eight bytes, whatever the bit of its first byte at which it
-/// begins.
+/// Maximum width in bits of a number that fits into eight bytes even if it begins at the last bit of the first byte.
 pub(crate) const NARROW_BITS: u32 = 57;
 
 /// Mask of the low `width` bits.
@@ -61,7 +60,7 @@ pub(crate) fn is_set(bytes: &[u8], bit: usize) -> bool {
     bytes[bit / 8] >> (bit % 8) & 1 != 0
 }
 
-/// Writes a number at a bit offset. The bits at which it is written must be zero.
+/// Writes a number at a bit offset. All bits that it covers must be zero before.
 #[inline(always)]
 pub(crate) fn write_bits(bytes: &mut [u8], bit: usize, number: u64) {
     let (at, shift) = (bit / 8, bit % 8);
@@ -71,7 +70,7 @@ pub(crate) fn write_bits(bytes: &mut [u8], bit: usize, number: u64) {
     bytes[at + 8] |= (number >> 1 >> (63 - shift)) as u8;
 }
 
-/// Writes a number of up to 128 bits at a bit offset. The bits at which it is written must be zero.
+/// Writes a number of up to 128 bits at a bit offset. All bits that it covers must be zero before.
 pub(crate) fn write_wide_bits(bytes: &mut [u8], bit: usize, number: u128) {
     write_bits(bytes, bit, number as u64);
     if number > u128::from(u64::MAX) {

@@ -9,7 +9,7 @@
 //! 4       4     bit           bit of the tuple at which the field begins
 //! 8       16    base          number, dictionary of pages: the number whose distance is zero;
 //!                             inline with lengths: the least length
-//! 24      4     entries       dictionary: number of entries; dictionary of pages: ordinal of it in each page
+//! 24      4     entries       dictionary: number of entries; dictionary of pages: its ordinal in each page
 //! 28      4     table_at      dictionary, fsst: offset of the table in the head, a multiple of 64
 //! 32      4     table_length
 //! 36      4     zero
@@ -23,8 +23,8 @@
 //! a plain chunk of the column's type, or the dictionary of the page (see `page_dictionary`). An `inline` value is the
 //! offset at which the value ends in the heap of its page. The value begins where the preceding value ends: the value
 //! of the inline field before it in the tuple, or of the last inline field of the preceding tuple. With `lengths`, an
-//! `inline` value is the length of the value minus the least length (see `lengths`). All inline fields of a piece have
-//! `lengths`, or none has.
+//! `inline` value is the length of the value minus the least length (see `lengths`). Either all inline fields of a
+//! piece have `lengths`, or none.
 
 use std::sync::OnceLock;
 

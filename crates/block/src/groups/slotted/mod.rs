@@ -57,7 +57,7 @@ struct TupleLayout {
     attributes: Vec<Attribute>,
     /// Bytes of the fixed part of a tuple: null bitmap, attributes of fixed width, and ends.
     fixed_bytes: usize,
-    /// Bytes of a slot, and bytes of the end of an attribute.
+    /// Bytes of a slot. The end of an attribute has the same width.
     slot_bytes: usize,
 }
 
@@ -122,8 +122,8 @@ impl TupleLayout {
         offset >= PAGE_HEAD_BYTES && offset.saturating_add(self.fixed_bytes) <= u32_at(page, 4) as usize
     }
 
-    /// Smallest byte range in the fixed part of a tuple that contains the attributes with these ordinals. An attribute
-    /// of variable width counts with the bytes of its end.
+    /// Smallest byte range in the fixed part of a tuple that contains the attributes with these ordinals. For an
+    /// attribute of variable width, the range contains its end.
     fn fixed_range(&self, ordinals: &[usize]) -> Range<usize> {
         let ranges = ordinals.iter().map(|ordinal| match self.attributes[*ordinal] {
             Attribute::Fixed { at, width } => at..at + width,
