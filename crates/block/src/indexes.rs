@@ -383,7 +383,7 @@ pub(crate) struct TreeIndex {
     tree: CsbTree,
 }
 
-/// Keys to search for. Every row with another key fails a column predicate.
+/// Keys to search for. Every row with another key fails one of the column predicates.
 pub(crate) struct KeySearch {
     /// Ranges of keys, ascending.
     pub keys: Vec<Interval>,
@@ -459,7 +459,7 @@ impl TreeIndex {
         Some(IndexMatches { positions, rows, first_is_exact, second_is_exact })
     }
 
-    /// Keys that [`TreeIndex::search`] looks up in the tree. Returns `None` if [`TreeIndex::search`] does.
+    /// Returns the keys that [`TreeIndex::search`] looks up in the tree. Returns `None` in the same cases.
     pub fn plan_search(
         &self,
         first: ProbePredicate<'_>,

@@ -41,7 +41,7 @@ pub(super) fn distance_bytes(distance: u64) -> usize {
 /// Appends an encoded distance.
 fn push_distance(mut distance: u64, bytes: &mut Vec<u8>) {
     while distance >> GROUP_BITS != 0 {
-        // The low bits of the distance, with the bit that announces another group.
+        // The low bits of the distance, with the bit that marks another group.
         bytes.push(distance as u8 | 1 << GROUP_BITS);
         distance >>= GROUP_BITS;
     }

@@ -14,10 +14,11 @@ use crate::groups::pages::INLINE_BYTES_MAX;
 use crate::values::{ColumnValues, Datums};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Maximum plain bytes of the dictionaries of one piece. Keeps its head about as short as a page.
+/// Maximum bytes of the dictionaries of one piece, without compression. Keeps the head of the piece about as short as a
+/// page.
 pub(crate) const DICTIONARY_BYTES_MAX: usize = 32 << 10;
 const DICTIONARY_ENTRIES_MAX: usize = 4096;
-/// Minimum width in bits of numbers for which a dictionary is tried.
+/// Minimum width in bits of numbers for which a dictionary is considered.
 const DICTIONARY_WIDTH_MIN: u32 = 6;
 /// Approximate number of values in the sample on which a symbol table is trained and judged.
 const SAMPLE_VALUES: usize = 512;

@@ -1,9 +1,9 @@
 //! Chooses the columns whose codes refer to dictionaries of pages, and the rows at which pages then end.
 //!
-//! A column benefits if a page has far fewer distinct values of it than the piece. Examples are columns that the rows
-//! are sorted by, and columns with few frequent and many rare values. All such columns share one dictionary if that
-//! takes fewer bits than a dictionary for each. Sharing saves bytes if the columns have the same values. Values that
-//! occur in only one column make the codes of all columns longer.
+//! A column benefits if each page contains far fewer of its distinct values than the piece. Examples are columns that
+//! the rows are sorted by, and columns with few frequent and many rare values. All such columns share one dictionary if
+//! that takes fewer bits than a dictionary for each. Sharing saves bytes if the columns have the same values. Values
+//! that occur in only one column make the codes of all columns longer.
 //!
 //! A *piece code* is the index of a value among the values of its set. A *page code* is the index of a value in the
 //! dictionary of one page. Tuples store page codes.
@@ -28,8 +28,8 @@ const NO_ROW: u32 = u32::MAX;
 const DENSE_WIDTH_MAX: u32 = 12;
 /// Maximum bits of a page code.
 const WIDTH_MAX: u32 = 16;
-/// Page codes are just wide enough for this percentage of the mean number of distinct values per page. A page ends when
-/// no code is left for its next value, so pages with more distinct values become shorter.
+/// Page codes have as many bits as this percentage of the mean number of distinct values per page needs. A page ends
+/// when no code is left for its next value, so pages with more distinct values become shorter.
 const VALUES_PERCENT: usize = 85;
 /// Bytes that a page takes in tables outside of its own section.
 const PAGE_RECORD_BYTES: usize = 64;
@@ -66,7 +66,8 @@ struct SetMember {
 #[derive(Default)]
 pub(super) struct Sharing {
     sets: Vec<DictionarySet>,
-    /// For each page and set, the piece codes of the values in the page, ascending. Their order is that of page codes.
+    /// For each page and set, the piece codes of the values in the page, ascending. The index of a piece code in this
+    /// list is the page code.
     pages: Vec<Vec<Vec<u32>>>,
 }
 
@@ -273,8 +274,8 @@ impl Sharing {
         None
     }
 
-    /// Finds the rows at which pages end, and the values of each page. A page ends when it is full, or when one of its
-    /// dictionaries has no code left. Returns `None` if a single row is too long.
+    /// Returns the end row (exclusive) of each page, and stores the values of each page in `self.pages`. A page ends
+    /// when it is full, or when one of its dictionaries has no code left. Returns `None` if a single row is too long.
     fn fill_pages(&mut self, geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Option<Vec<u32>> {
         let page_room =
             geometry.page_bytes.checked_sub(PAGE_HEAD_BYTES + PADDING + DIRECTORY_ENTRY_BYTES * self.sets.len())?;
