@@ -1,5 +1,9 @@
-//! Casts between text and bytes. The text has hexadecimal digits after `\x`, or characters in which `\\` is a backslash
-//! and `\141` is the byte with this octal number. Bytes are written as hexadecimal digits.
+//! Casts between text and bytes, in PostgreSQL's formats of `bytea`.
+//!
+//! ```text
+//!   \x610a      hexadecimal digits; casts to text write this format
+//!   a\\b\141    characters; `\\` is a backslash, `\141` is the byte with this octal number
+//! ```
 
 use std::sync::Arc;
 
@@ -20,10 +24,10 @@ pub fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
-/// Parses strings as bytes. With `is_try`, a string with an invalid escape becomes null.
+/// Parses strings as bytes and returns an array of the type `target`. With `is_try`, an invalid string becomes null.
 ///
 /// # Errors
-/// If a string has an invalid escape, unless `is_try`.
+/// If a string has an invalid escape or invalid hexadecimal digits, unless `is_try`.
 pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRef, ArrowError> {
     let texts = cast(texts, &DataType::Utf8View)?;
     let mut bytes = BinaryViewBuilder::with_capacity(texts.len());
@@ -32,7 +36,7 @@ pub fn read(texts: &ArrayRef, target: &DataType, is_try: bool) -> Result<ArrayRe
             None => None,
             Some(text) => match parse(text) {
                 None if is_try => None,
-                // Worded like Arrow's own error, so that it gets SQLSTATE 22P02, invalid text representation.
+                // This is Arrow's wording, which maps to SQLSTATE 22P02, invalid text representation.
                 None => {
                     return Err(ArrowError::CastError(format!("Cannot cast string '{text}' to value of Binary type")));
                 }
@@ -61,8 +65,8 @@ fn parse(text: &str) -> Option<Vec<u8>> {
     parse_escaped(text)
 }
 
-/// Parses characters in which `\\` is a backslash and `\141` is the byte with this octal number. Returns `None` for
-/// other escapes.
+/// Parses the characters of a `bytea` string, in which `\\` is a backslash and `\141` is the byte with this octal
+/// number. Returns `None` for other escapes.
 pub(super) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -81,10 +85,10 @@ pub(super) fn parse_escaped(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Writes bytes as text.
+/// Writes bytes as hexadecimal digits after `\x`. `target` is the string type of the result.
 ///
 /// # Errors
-/// If the text exceeds the size limit of an array.
+/// If the strings exceed the size limit of an array of the type `target`.
 pub fn write(values: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let values = cast(values, &DataType::BinaryView)?;
     let mut texts = StringViewBuilder::with_capacity(values.len());

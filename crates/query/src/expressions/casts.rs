@@ -1,18 +1,18 @@
-//! Casts that PostgreSQL defines differently from the engine, as functions: casts of numbers to types that cannot hold
-//! every value, and casts between text and floating-point numbers (see [`super::floats`]), decimals (see
-//! [`super::exponents`]), dates, times, intervals (see [`super::dates`]), arrays and bytes.
+//! Functions that replace the casts for which PostgreSQL and DataFusion return different results. They cast numbers to
+//! types that cannot hold every value. They also cast between text and floating-point numbers (see [`super::floats`]),
+//! decimals (see [`super::exponents`]), dates, times, intervals (see [`super::dates`]), arrays and bytes.
 //!
-//! Casts of fractions to integers round as in PostgreSQL: decimals half away from zero, floating-point numbers half to
-//! even. The engine's own cast truncates the fraction.
+//! As in PostgreSQL, casts of fractions to integers round: decimals half away from zero, floating-point numbers half to
+//! even. DataFusion's cast truncates the fraction.
 //!
 //! ```text
 //!   2.5::int     3        2.5::double precision::int     2
 //!   -2.5::int   -3        3.5::double precision::int     4
 //! ```
 //!
-//! Casts to smaller integers, and to decimals of fewer digits, return the same values as the engine's casts, but must
-//! be functions too. In a comparison of a cast column with a literal, the engine would drop the cast of the column and
-//! cast the literal instead: `x::decimal(12, 1) = 10.3` would not find 10.26.
+//! Casts to smaller integers, and to decimals of fewer digits, return the same values as DataFusion's casts, but must
+//! be functions too. If a statement compares a cast column with a literal, DataFusion removes the cast of the column
+//! and casts the literal instead: `x::decimal(12, 1) = 10.3` would not find 10.26.
 
 use std::sync::Arc;
 
@@ -36,10 +36,10 @@ use super::arithmetic::overflow;
 use super::floats::narrowing_error;
 use super::{arrays, bytes, dates, exponents, floats};
 
-/// A cast as a function.
+/// Function that casts its argument to the type `target`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct CheckedCast {
-    /// Name of the function, with the target.
+    /// Name of the function: `cast_to_` and the name of the target type.
     name: String,
     target: DataType,
     /// Whether a value that the target cannot hold becomes null. Otherwise it is an error.
@@ -50,7 +50,8 @@ pub(super) struct CheckedCast {
 }
 
 impl CheckedCast {
-    /// Returns the function for a cast between two types. Returns `None` if the engine's cast has the same result.
+    /// Returns the function for a cast between two types. Returns `None` if DataFusion's cast is correct, and for casts
+    /// between text and bytes.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
         let is_of_text = dates::is_text_cast(from, target)
             || arrays::is_array_cast(from, target)
@@ -59,8 +60,9 @@ impl CheckedCast {
         (is_of_text || is_narrowing(from, target)).then(|| Self::function(target, is_try, keeps_name))
     }
 
-    /// Returns the function for a cast between text and bytes in a statement. Returns `None` for other types. Casts
-    /// that the engine adds, such as for `length(bytes)`, are not replaced: they do not change the bytes.
+    /// Returns the function for a cast between text and bytes that a statement contains. Returns `None` for other
+    /// types. Casts that DataFusion adds, such as for `length(bytes)`, are not replaced, because they must not change
+    /// the bytes.
     pub fn of_bytes(from: &DataType, target: &DataType) -> Option<ScalarUDF> {
         bytes::is_bytes_cast(from, target).then(|| Self::function(target, false, true))
     }
@@ -73,8 +75,8 @@ impl CheckedCast {
     }
 }
 
-/// Casts a value to a type like a cast in a statement, which parses text as bytes with PostgreSQL's syntax. `from` is
-/// the type of the value.
+/// Returns an expression that casts `value` from the type `from` to the type `target`, like a cast in a statement. A
+/// cast between text and bytes uses PostgreSQL's formats of `bytea`.
 pub fn statement_cast(value: Expr, from: &DataType, target: DataType) -> Expr {
     match CheckedCast::of_bytes(from, &target) {
         Some(function) => function.call(vec![value]),
@@ -91,7 +93,7 @@ pub(super) fn cast_of(call: &ScalarFunction) -> Option<(DataType, bool)> {
 /// Gives the casts of an expression that a user wrote the meaning of [`statement_cast`].
 ///
 /// # Errors
-/// If a type cannot be determined.
+/// If the type of an operand cannot be determined.
 pub fn with_statement_casts(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let cast = |part: Expr| match part {
         Expr::Cast(Cast { expr, field }) => {
@@ -118,14 +120,14 @@ fn is_narrowing(from: &DataType, target: &DataType) -> bool {
             integer_digits(from) > i16::from(*precision) - i16::from(*scale)
         }
         (DataType::Timestamp(from, _), DataType::Timestamp(target, _)) => ticks(*target) < ticks(*from),
-        // Unsigned integers are counts, which always fit.
+        // Unsigned integers are results of counting functions, which always fit.
         (DataType::UInt64, DataType::Int64) => false,
         (from, target) if from.is_integer() && target.is_integer() => from.primitive_width() > target.primitive_width(),
         _ => false,
     }
 }
 
-/// Number of units in a second.
+/// Number of ticks of a timestamp unit in one second.
 fn ticks(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
@@ -135,7 +137,7 @@ fn ticks(unit: TimeUnit) -> i64 {
     }
 }
 
-/// Rounds timestamps to fewer fractional digits.
+/// Rounds timestamps to the unit of `target`, which has fewer fractional digits.
 fn rounded_timestamps(timestamps: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
     let (DataType::Timestamp(from, zone), DataType::Timestamp(unit, _)) = (timestamps.data_type(), target) else {
         return internal_err!("{} is rounded to {target}", timestamps.data_type());
@@ -147,7 +149,7 @@ fn rounded_timestamps(timestamps: &ArrayRef, target: &DataType) -> Result<ArrayR
     Ok(cast(&cast(&numbers, &DataType::Timestamp(from, zone))?, target)?)
 }
 
-/// Number of digits of the greatest integer of a type.
+/// Number of decimal digits of the greatest integer of a type.
 fn integer_digits(data_type: &DataType) -> i16 {
     match data_type.primitive_width() {
         Some(1) => 3,
@@ -247,7 +249,8 @@ impl ScalarUDFImpl for CheckedCast {
     }
 }
 
-/// Rounds the numbers of an array to integers. Decimals become decimals of scale 0; other types do not change.
+/// Rounds the numbers of an array to integers. Decimals become decimals of scale 0, and floating-point numbers keep
+/// their type. Other values are returned unchanged.
 fn rounded(array: &ArrayRef) -> Result<ArrayRef> {
     Ok(match array.data_type() {
         DataType::Float32 => {

@@ -1,8 +1,8 @@
-//! Dates, times and intervals as text, in PostgreSQL's formats, and their types.
+//! Types, operators, functions and text formats of dates, times and intervals, as in PostgreSQL.
 //!
-//! The engine reads timestamps only with seconds, applies offsets to timestamps without a zone, reads `'42'` as 42
-//! months, and writes `2024-01-05T10:00:00`. Its timestamps are in nanoseconds, so 1500-01-01 is out of range. Here,
-//! the type `timestamp` is in microseconds, like stored columns.
+//! DataFusion rejects timestamps without seconds, applies offsets to timestamps without a time zone, reads the interval
+//! `'42'` as 42 months instead of seconds, and writes `2024-01-05T10:00:00`. Its timestamps are in nanoseconds, so
+//! 1500-01-01 is out of range. Here, the type `timestamp` is in microseconds, like stored columns.
 
 mod interval;
 mod operators;
@@ -34,15 +34,15 @@ use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
 use taut_types::LogicalType;
 
-/// Adds the types, operators and functions of dates to a session state.
+/// Adds the types, operators and functions of dates, times and intervals to a session state.
 pub fn with_dates(mut state: SessionStateBuilder) -> SessionStateBuilder {
-    // The engine's own planner accepts every EXTRACT, so this planner comes before it.
+    // DataFusion's own planner accepts every EXTRACT, so this planner comes before it.
     state.expr_planners().get_or_insert_default().insert(0, Arc::new(operators::DateOperators));
     state.scalar_functions().get_or_insert_default().extend([Arc::new(zones::timezone()), parts::date_part()]);
     state.with_type_planner(Arc::new(MicrosecondTimestamps))
 }
 
-/// Plans the type `timestamp` with microseconds.
+/// Planner of the SQL types `timestamp` and `timestamptz`, which have microseconds.
 #[derive(Debug)]
 struct MicrosecondTimestamps;
 
@@ -80,7 +80,8 @@ pub fn is_temporal(data_type: &DataType) -> bool {
     )
 }
 
-/// Parses strings as dates, times or intervals. With `is_try`, a string that is not a value of the type becomes null.
+/// Parses strings as dates, timestamps, times or intervals, and returns an array of the type `target`. With `is_try`, a
+/// string that is not a value of the type becomes null.
 ///
 /// # Errors
 /// If a string is not a value of the type, unless `is_try`.
@@ -124,7 +125,7 @@ fn all<T>(
         None => Ok(None),
         Some((_, Some(value))) => Ok(Some(value)),
         Some((_, None)) if is_try => Ok(None),
-        // Worded like Arrow's own error, so that it gets SQLSTATE 22P02, invalid text representation.
+        // This is Arrow's wording, which maps to SQLSTATE 22P02, invalid text representation.
         Some((text, None)) => {
             Err(ArrowError::CastError(format!("Cannot cast string '{text}' to value of {target} type")))
         }
@@ -132,10 +133,10 @@ fn all<T>(
     texts.iter().map(value).collect()
 }
 
-/// Writes dates, times and intervals as text.
+/// Writes dates, timestamps, times and intervals as text. `target` is the string type of the result.
 ///
 /// # Errors
-/// If a value is out of the range of dates.
+/// If a time zone is unknown, or the strings exceed the size limit of an array of the type `target`.
 pub fn write(values: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let mut texts = StringViewBuilder::with_capacity(values.len());
     let mut append = |text: Option<String>| texts.append_option(text);

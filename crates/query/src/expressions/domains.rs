@@ -1,5 +1,5 @@
-//! Floating-point functions that check their arguments and results. If one is out of range, the engine returns
-//! infinity, NaN or zero. These functions return PostgreSQL's errors:
+//! Floating-point functions that check their arguments and results. If an argument or a result is out of range,
+//! DataFusion returns infinity, NaN or zero. These functions return PostgreSQL's errors instead:
 //!
 //! ```text
 //!   ln(0)       cannot take logarithm of zero
@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
-/// Adds the checked functions to a session state.
+/// Replaces the functions in a session state by checked functions.
 pub fn with_domains(mut state: SessionStateBuilder) -> SessionStateBuilder {
     let functions = [
         math::acos(),
@@ -54,7 +54,7 @@ pub(super) fn has_domain(function: &ScalarUDF) -> bool {
     function.inner().is::<WithDomain>()
 }
 
-/// A function of the engine whose results are checked.
+/// A function of DataFusion with checked results.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct WithDomain {
     engine: Arc<ScalarUDF>,
@@ -111,7 +111,8 @@ impl ScalarUDFImpl for WithDomain {
 }
 
 impl WithDomain {
-    /// Returns an error if PostgreSQL returns one for the arguments of a result that is infinite, NaN or zero.
+    /// Checks the results that are infinite, NaN or zero. Returns an error if PostgreSQL returns one for the arguments
+    /// of such a result.
     fn check(&self, results: &ArrayRef, arguments: &[ColumnarValue], rows: usize) -> Result<()> {
         if !results.data_type().is_floating() {
             return Ok(());
@@ -160,7 +161,7 @@ fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowE
             invalid("cannot take logarithm of a negative number")
         }
         "ln" | "log" | "log10" | "log2" if arguments.contains(&0.0) => invalid("cannot take logarithm of zero"),
-        // Only the base 1 remains as a cause.
+        // The logarithm of the base is 0, because the base is 1.
         "log" if is_finite => Some(ArrowError::DivideByZero),
         "sqrt" if result.is_nan() => invalid("cannot take square root of a negative number"),
         "power" if result.is_nan() => {
@@ -168,7 +169,7 @@ fn domain_error(function: &str, arguments: &[f64], result: f64) -> Option<ArrowE
         }
         "power" if arguments.first() == Some(&0.0) => invalid("zero raised to a negative power is undefined"),
         _ if result.is_nan() => out_of_range("input is out of range"),
-        // Infinite for 1 and -1, as in PostgreSQL.
+        // The result is infinite for 1 and -1, as in PostgreSQL.
         "atanh" => None,
         _ if is_finite => out_of_range("value out of range: overflow"),
         _ => None,
@@ -182,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// The result of a function.
+    /// Calls a function with scalar arguments.
     fn computed(function: &ScalarUDF, arguments: Vec<f64>) -> Result<f64> {
         let field = |_| Arc::new(Field::new("x", DataType::Float64, true));
         let result = function.invoke_with_args(ScalarFunctionArgs {

@@ -1,4 +1,4 @@
-//! Casts of text to decimals. The engine does not read a number with an exponent, such as `1.5e3`, as a decimal.
+//! Casts of text to decimals. DataFusion does not parse a number with an exponent, such as `1.5e3`, as a decimal.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ pub(super) fn reads_decimals(from: &DataType, target: &DataType) -> bool {
     is_text(from) && matches!(target, DataType::Decimal128(..))
 }
 
-/// Parses strings as decimals. With `is_try`, a string that is not a decimal of the type becomes null.
+/// Parses strings as decimals of the type `target`. With `is_try`, a string that is not a decimal of the type becomes
+/// null.
 ///
 /// # Errors
 /// If a string is not a number, or the number is too large for the type, unless `is_try`.
@@ -37,7 +38,7 @@ fn overflow() -> ArrowError {
     ArrowError::ArithmeticOverflow("numeric field overflow".to_owned())
 }
 
-/// Whether a text consists of digits, with a sign and a point.
+/// Whether a text consists of digits, with an optional sign and an optional decimal point.
 fn is_number(text: &str) -> bool {
     let text = text.trim();
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -46,7 +47,7 @@ fn is_number(text: &str) -> bool {
         && unsigned.split_once('.').map_or_else(|| is_part(unsigned), |(left, right)| is_part(left) && is_part(right))
 }
 
-/// Rewrites numbers with an exponent as digits. Returns other strings unchanged.
+/// Rewrites numbers with an exponent as digits: `1.5e3` becomes `1500`. Returns other strings unchanged.
 fn without_exponents(texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let views = cast(texts, &DataType::Utf8View)?;
     let views = views.as_string_view();
@@ -57,7 +58,8 @@ fn without_exponents(texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(written.collect::<StringViewArray>()))
 }
 
-/// Rewrites a number with an exponent as digits. Returns `None` for other strings.
+/// Rewrites a number with an exponent as digits. Returns `None` for other strings, also for numbers without an
+/// exponent.
 fn digits(text: &str) -> Option<String> {
     let (number, exponent) = text.trim().split_once(['e', 'E'])?;
     let exponent: i64 = exponent.parse().ok()?;
@@ -72,7 +74,7 @@ fn digits(text: &str) -> Option<String> {
     }
     let length = i64::try_from(all.len()).ok()?;
     let integer_length = i64::try_from(integer.len()).ok()?;
-    // Number of digits before the point.
+    // Number of digits before the decimal point. If it is negative, zeros follow the point.
     let point = integer_length.saturating_add(exponent).clamp(-ZEROS_MAX, length + ZEROS_MAX);
     let zeros = |count: i64| "0".repeat(usize::try_from(count).unwrap_or(0));
     Some(match usize::try_from(point) {

@@ -1,5 +1,5 @@
-//! Casts between text and floating-point numbers, in PostgreSQL's formats. The engine reads a number that is out of
-//! range as infinity or zero, and writes `1.0` and `inf`.
+//! Casts between text and floating-point numbers, in PostgreSQL's formats. DataFusion reads a number that is out of
+//! range as infinity or zero, and writes `1.0` and `inf`. Here, casts to text write:
 //!
 //! ```text
 //!   1   0.0001   1e-05   1e+15   Infinity   -Infinity   NaN
@@ -27,14 +27,16 @@ pub(super) fn is_float_cast(from: &DataType, target: &DataType) -> bool {
     (is_text(from) && is_float(target)) || (is_float(from) && is_text(target))
 }
 
-/// Why a text is not a number of a type.
+/// Error of [`parse_float`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseFloatError {
+    /// The text is not a number.
     Syntax,
+    /// The number overflows or underflows the type.
     OutOfRange,
 }
 
-/// Parses a floating-point number. Skips spaces around it.
+/// Parses a floating-point number of the type `N`, `f32` or `f64`. Ignores surrounding whitespace.
 ///
 /// # Errors
 /// If the text is not a number, or the number overflows or underflows the type.
@@ -42,7 +44,7 @@ pub fn parse_float<N: FromStr + Copy + Into<f64>>(text: &str) -> Result<N, Parse
     let text = text.trim_matches(|space: char| space.is_ascii_whitespace() || space == '\x0b');
     let number: N = text.parse().map_err(|_| ParseFloatError::Syntax)?;
     let wide: f64 = number.into();
-    // A text without digits is a name of infinity.
+    // Infinity without digits comes from a name such as `inf`, not from an overflow.
     let is_too_large = || wide.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
     let is_too_small = || wide == 0.0 && has_digits_but_zero(text);
     if is_too_large() || is_too_small() { Err(ParseFloatError::OutOfRange) } else { Ok(number) }
@@ -53,7 +55,8 @@ fn has_digits_but_zero(text: &str) -> bool {
     text.bytes().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e')).any(|byte| matches!(byte, b'1'..=b'9'))
 }
 
-/// Parses strings as floating-point numbers. With `is_try`, a string that is not a number of the type becomes null.
+/// Parses strings as floating-point numbers of the type `target`, `Float32` or `Float64`. With `is_try`, a string that
+/// is not a number of the type becomes null.
 ///
 /// # Errors
 /// If a string is not a number of the type, unless `is_try`.
@@ -82,7 +85,7 @@ where
 fn text_error(text: &str, target: &DataType, error: ParseFloatError) -> ArrowError {
     let name = if *target == DataType::Float32 { "real" } else { "double precision" };
     match error {
-        // Worded like Arrow's own error, so that it gets SQLSTATE 22P02, invalid text representation.
+        // This is Arrow's wording, which maps to SQLSTATE 22P02, invalid text representation.
         ParseFloatError::Syntax => {
             ArrowError::CastError(format!("Cannot cast string '{text}' to value of {target} type"))
         }
@@ -93,10 +96,10 @@ fn text_error(text: &str, target: &DataType, error: ParseFloatError) -> ArrowErr
 }
 
 /// Writes floating-point numbers as text: the shortest digits that parse to the same number. PostgreSQL writes one more
-/// digit if the shortest are exactly half way to the next number.
+/// digit if the shortest digits are exactly halfway between two numbers. `target` is the string type of the result.
 ///
 /// # Errors
-/// If the strings exceed the size limit of an array.
+/// If the strings exceed the size limit of an array of the type `target`.
 pub(super) fn write(numbers: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     let texts: ArrayRef = match numbers.data_type() {
         DataType::Float32 => write_as::<Float32Type>(numbers.as_primitive(), FLOAT32_DIGITS),
@@ -105,9 +108,10 @@ pub(super) fn write(numbers: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
     cast(&texts, target)
 }
 
-/// Number of decimal digits that a conversion to the type and back preserves. A number with more integer digits is
+/// Number of decimal digits that a conversion to `real` and back preserves. A number with more integer digits is
 /// written with an exponent.
 const FLOAT32_DIGITS: i32 = 6;
+/// Like [`FLOAT32_DIGITS`], for double precision.
 const FLOAT64_DIGITS: i32 = 15;
 
 fn write_as<T>(numbers: &PrimitiveArray<T>, digits: i32) -> ArrayRef
@@ -130,7 +134,7 @@ where
 }
 
 fn push_number<N: LowerExp + Copy + Into<f64>>(number: N, digits_max: i32, scratch: &mut String, text: &mut String) {
-    /// Least exponent of a number that is written without exponent.
+    /// Minimum decimal exponent of a number that is written without an exponent.
     const EXPONENT_MIN: i32 = -4;
     let wide: f64 = number.into();
     if !wide.is_finite() {
@@ -143,7 +147,7 @@ fn push_number<N: LowerExp + Copy + Into<f64>>(number: N, digits_max: i32, scrat
         });
         return;
     }
-    // Writes to a string do not fail.
+    // Writing to a string does not fail.
     let _ = write!(scratch, "{number:e}");
     let (mantissa, exponent) = scratch.split_once('e').unwrap_or((scratch, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -168,8 +172,8 @@ fn push_number<N: LowerExp + Copy + Into<f64>>(number: N, digits_max: i32, scrat
     }
 }
 
-/// Error for the first number that overflows or underflows in a cast from double precision to real. Returns `None` if
-/// there is none.
+/// Returns an error if a number overflowed or underflowed in the cast of `doubles` to `reals`, arrays of equal length.
+/// Returns `None` if none did.
 pub fn narrowing_error(
     doubles: &PrimitiveArray<Float64Type>,
     reals: &PrimitiveArray<Float32Type>,

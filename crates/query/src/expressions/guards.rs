@@ -1,7 +1,7 @@
-//! Operands that are computed only for the rows that need them. In `x <> 0 AND 10 / x > 2`, `AND` guards the division;
-//! so do `OR`, the condition of an aggregate's `FILTER`, and `CASE`. The engine computes both operands of `AND` and
-//! `OR` for all rows of a batch, and the arguments of an aggregate even for rows that its filter rejects. Therefore
-//! this rule replaces the expressions on the left by those on the right:
+//! Rule that computes operands only for the rows that need them. In `x <> 0 AND 10 / x > 2`, the first operand of `AND`
+//! guards the division. `OR`, `CASE` and the condition of an aggregate's `FILTER` are guards too. DataFusion computes
+//! both operands of `AND` and `OR` for all rows of a batch, and the arguments of an aggregate even for rows that its
+//! filter rejects. Therefore this rule replaces the expressions on the left by those on the right:
 //!
 //! ```text
 //!   a AND b                    CASE a WHEN true THEN b WHEN false THEN false ELSE b AND NULL END
@@ -11,12 +11,12 @@
 //!   CASE WHEN a THEN b END     CASE true WHEN a THEN b END
 //! ```
 //!
-//! Only an operand `b` or `x` that may fail, such as a quotient, is guarded. Conditions of a query stay conjunctions,
-//! so that scans can use each.
+//! The rule guards an operand `b` or `x` only if it may fail, such as a quotient. The conditions of `WHERE` and `ON`
+//! stay conjunctions, because scans use each conjunct.
 //!
-//! The engine turns a `CASE WHEN a` with boolean results into `AND` and `OR`, and would compute all operands again. It
-//! does not do so if the `CASE` has an operand. Therefore guards are written as `CASE a WHEN true`, and a `CASE WHEN a`
-//! of the statement becomes `CASE true WHEN a`.
+//! DataFusion simplifies a `CASE WHEN a` with boolean results to `AND` and `OR`, and would compute all operands again.
+//! It does not simplify a `CASE` that has an operand. Guards therefore have the form `CASE a WHEN true`. For the same
+//! reason, a `CASE WHEN a` of the statement becomes `CASE true WHEN a`.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -32,7 +32,7 @@ use super::arithmetic::{input_schema, is_checked_function};
 use super::dates::is_text;
 use super::domains::has_domain;
 
-/// Rule that guards operands. It runs after checked arithmetic.
+/// Analyzer rule that guards operands that may fail. It runs after checked arithmetic.
 #[derive(Debug, Default)]
 pub struct Guards;
 
@@ -43,8 +43,8 @@ impl AnalyzerRule for Guards {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let changed = plan.transform_up_with_subqueries(|node| {
-            // The engine compares sort expressions to find out whether operators have the same order, so they are not
-            // changed.
+            // DataFusion compares sort expressions to find out whether operators have the same order, so this rule does
+            // not change them.
             if matches!(node, LogicalPlan::Sort(_)) {
                 return Ok(Transformed::no(node));
             }
@@ -69,11 +69,12 @@ impl AnalyzerRule for Guards {
     }
 }
 
-/// Maximum number of conditions that guard another one. More would make statements of many conditions slow to plan.
+/// Maximum number of conjuncts that guard later ones. Each guarded conjunct contains copies of its guards, so more
+/// guards would make planning slow.
 const GUARDS_MAX: usize = 16;
 
-/// Guards each part of a conjunction that may fail. Its guards are the earlier parts that cannot fail and read no
-/// tables other than its own.
+/// Guards each conjunct that may fail. Its guards are the earlier conjuncts that cannot fail and read no tables other
+/// than its own.
 fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let mut parts: Vec<Expr> = Vec::new();
     let mut guards: Vec<(Expr, Vec<Option<TableReference>>)> = Vec::new();
@@ -85,7 +86,7 @@ fn guarded_condition(condition: Expr, schema: &DFSchema) -> Result<Expr> {
             parts.push(part);
             continue;
         }
-        // The engine can join by such a part only in its original form.
+        // DataFusion can use such a conjunct for a join only in its original form.
         if must_keep_form(&part) {
             parts.push(part);
             continue;
@@ -114,7 +115,8 @@ fn must_keep_form(condition: &Expr) -> bool {
     !is_guard(condition) || condition.exists(|part| Ok(matches!(part, Expr::OuterReferenceColumn(..)))).unwrap_or(true)
 }
 
-/// Whether a condition can guard others, so that it is computed a second time: it is not volatile and has no subquery.
+/// Whether a condition can guard others. A guard is computed a second time, so it must not be volatile or have a
+/// subquery.
 fn is_guard(condition: &Expr) -> bool {
     let has_query = |part: &Expr| {
         Ok(matches!(part, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)))
@@ -122,7 +124,7 @@ fn is_guard(condition: &Expr) -> bool {
     !condition.is_volatile() && !condition.exists(has_query).unwrap_or(true)
 }
 
-/// Tables whose columns an expression reads. `None` if a column has no table.
+/// Returns the tables whose columns an expression reads. `None` stands for columns without a table.
 fn tables(expression: &Expr) -> Vec<Option<TableReference>> {
     let mut tables: Vec<_> = expression.column_refs().iter().map(|column| column.relation.clone()).collect();
     tables.sort();
@@ -130,7 +132,10 @@ fn tables(expression: &Expr) -> Vec<Option<TableReference>> {
     tables
 }
 
-/// Guards the operands in an expression.
+/// Guards the operands that may fail in an expression. `schema` has the columns that the expression reads.
+///
+/// # Errors
+/// If the type of an operand cannot be determined.
 pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     let rewritten = expression.transform_down(|part| match part {
         Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => guarded_chain(part, op, schema),
@@ -158,7 +163,8 @@ pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(rewritten.data)
 }
 
-/// In a chain of `AND` or `OR`, finds the first part that may fail. The parts before it guard this part and the rest.
+/// Guards the rest of an `AND` or `OR` chain, from the first part that may fail. The parts before it are the guards.
+/// Returns the chain unchanged if it has no guard or no such part.
 fn guarded_chain(chain: Expr, op: Operator, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let parts = split_binary(&chain, op);
     let mut safe = 0;
@@ -175,7 +181,7 @@ fn guarded_chain(chain: Expr, op: Operator, schema: &DFSchema) -> Result<Transfo
     };
     let (guard, rest) = (joined(&parts[..safe]), joined(&parts[safe..]));
     let is_and = op == Operator::And;
-    // Value of the guard that determines the result: false for AND, true for OR.
+    // The value of the guard that determines the result: false for AND, true for OR.
     let decisive = (lit(!is_and), lit(!is_and));
     let null = Box::new(lit(ScalarValue::Boolean(None)));
     let unknown = Expr::BinaryExpr(BinaryExpr::new(Box::new(rest.clone()), op, null));
@@ -192,7 +198,7 @@ fn has_guarded_chain(part: &Expr, schema: &DFSchema) -> bool {
     .unwrap_or(true)
 }
 
-/// Computes arguments only for rows that a filter accepts.
+/// Rewrites arguments so that they are computed only for the rows that a filter accepts.
 fn guard_arguments(arguments: &mut [Expr], filter: &Expr, schema: &DFSchema) -> Result<()> {
     for argument in arguments {
         if may_fail(argument, schema)? && is_guard(filter) {
@@ -212,8 +218,8 @@ fn is_boolean(expression: &Expr, schema: &DFSchema) -> bool {
     expression.get_type(schema).is_ok_and(|data_type| data_type == DataType::Boolean)
 }
 
-/// Whether an expression has a part that reads columns and may fail for some values: arithmetic, a quotient, a function
-/// such as `ln`, or a cast of text to another type.
+/// Whether an expression has a part that reads columns and may fail for some values: checked arithmetic, a quotient, a
+/// function such as `ln`, or a cast of text to another type.
 fn may_fail(expression: &Expr, schema: &DFSchema) -> Result<bool> {
     let mut found = false;
     expression.apply(|part| {

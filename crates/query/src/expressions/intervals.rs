@@ -1,7 +1,7 @@
-//! Order of intervals: as in PostgreSQL, a month has 30 days and a day 24 hours. The engine compares months, then days,
-//! then nanoseconds, and would treat a day as longer than 25 hours.
+//! Comparison of intervals by their length. As in PostgreSQL, a month has 30 days and a day 24 hours. DataFusion
+//! compares months, then days, then nanoseconds, and would treat a day as longer than 25 hours.
 //!
-//! Comparisons and sorts compare the length in nanoseconds instead:
+//! Comparisons and sorts therefore compare the lengths in nanoseconds:
 //!
 //! ```text
 //!   a > interval '1 day'    interval_length(a) > 86400000000000
@@ -30,8 +30,8 @@ pub(super) fn is_interval(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// Call that returns the length of an interval in nanoseconds. With `keeps_name`, the call has the column name of its
-/// argument.
+/// Returns a call of the function `interval_length`, which computes the length of an interval in nanoseconds. With
+/// `keeps_name`, the call has the column name of its argument.
 pub(super) fn interval_length(interval: Expr, keeps_name: bool) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(IntervalLength { keeps_name, signature }).call(vec![interval])
@@ -86,7 +86,7 @@ impl ScalarUDFImpl for IntervalLength {
     }
 }
 
-/// Lengths of intervals in nanoseconds, where a month has 30 days.
+/// Computes the lengths of intervals in nanoseconds, as decimals. A month has 30 days.
 pub(super) fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
     let lengths: Decimal128Array = match intervals.data_type() {
         DataType::Interval(IntervalUnit::MonthDayNano) => {

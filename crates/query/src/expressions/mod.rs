@@ -1,7 +1,7 @@
-//! Rules for expressions, shared by queries, check conditions and defaults: checked arithmetic, casts, dates as text,
-//! operands that are computed only if they are needed, types of operands and results, and options of the parser.
+//! Expressions of queries, check conditions and defaults: checked arithmetic, casts, functions, aggregates, types of
+//! operands and results, operands that are computed only if they are needed, and options of the parser.
 //!
-//! "The engine" is DataFusion. These files replace functions and operators that differ from PostgreSQL's.
+//! Most files replace functions and operators of DataFusion that differ from PostgreSQL's. "The engine" is DataFusion.
 
 mod aggregate_names;
 mod aggregates;
@@ -47,7 +47,8 @@ pub use session_zone::{SessionZone, TimeZone, Zone, in_zone, rows_in_zone, schem
 pub use single_row::{is_single_row, single_row};
 pub use texts::{write_texts, write_value};
 
-/// Returns a session state with the functions, operators and types of statements, check conditions and defaults.
+/// Returns the builder of a session state with the functions, operators and types of statements, check conditions and
+/// defaults.
 pub fn session_state() -> SessionStateBuilder {
     let engine = SessionStateBuilder::new().with_default_features();
     let replaced = signed_results::with_signed_results(arithmetic::with_exact_functions(engine));

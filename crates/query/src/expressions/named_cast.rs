@@ -1,6 +1,7 @@
-//! A cast with its own column name. The engine omits casts from column names: `ts` and `ts::date` in one `GROUP BY`
-//! would be two columns of the same name. The parser therefore makes such a cast an argument of this function, which is
-//! named by the full text of the cast. Simplification removes the function.
+//! Function that gives a cast its own column name. DataFusion omits casts from column names, so `ts` and `ts::date` in
+//! one `GROUP BY` would be two columns of the same name. `taut_sql` therefore makes such a cast the argument of a call
+//! of this function. The column name of the call is the full text of the cast. When the optimizer simplifies
+//! expressions, it replaces the call by its argument.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use datafusion::logical_expr::{
 };
 use taut_sql::NAMED_CAST;
 
-/// The function `named_cast`, which returns its argument.
+/// Creates the function `named_cast`, which returns its argument.
 pub fn named_cast() -> ScalarUDF {
     ScalarUDF::new_from_impl(NamedCast { signature: Signature::any(1, Volatility::Immutable) })
 }

@@ -1,12 +1,12 @@
-//! Types of the operands of an operator, where PostgreSQL and the engine differ.
+//! Conversion of operands to the types that PostgreSQL uses, if DataFusion would use other types.
 //!
 //! A decimal that is compared or combined with a double precision number is cast to double precision: as an operand of
 //! an operator, in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the
-//! keys of a join. Without this rule the engine turns both into decimals of 30 digits. Very large numbers overflow
-//! these decimals, and very small ones lose their digits.
+//! keys of a join. DataFusion would convert both numbers to decimals of 30 digits. Very large numbers overflow these
+//! decimals, and very small ones lose their digits.
 //!
-//! Values of different kinds are not compared: `date > 5` is an error. The engine would cast one value to the type of
-//! the other, and compare days as integers, or strings. A string literal gets the type of the other operand.
+//! Values of different kinds are not compared: `date > 5` is an error. DataFusion would cast one value to the type of
+//! the other, and compare integers or strings. A string literal is cast to the type of the other operand.
 //!
 //! `SIMILAR TO` becomes a comparison with a regular expression.
 
@@ -30,7 +30,7 @@ use super::casts::CheckedCast;
 use super::dates::is_temporal;
 use super::similar_to::similar_to;
 
-/// Rule that casts decimals and checks comparisons. It runs before the engine's own type coercion.
+/// Analyzer rule that casts decimals and checks comparisons. It runs before DataFusion's own type coercion.
 #[derive(Debug, Default)]
 pub struct OperandTypes;
 
@@ -62,8 +62,8 @@ impl AnalyzerRule for OperandTypes {
     }
 }
 
-/// Planner that casts a string literal beside a boolean in a comparison. The engine determines the type of a comparison
-/// in a select list before [`OperandTypes`] runs, and has no implicit cast from text to boolean.
+/// Planner that casts a string literal to boolean if the other operand is a boolean. DataFusion determines the type of
+/// a comparison in a select list before [`OperandTypes`] runs, and has no implicit cast from text to boolean.
 #[derive(Debug)]
 pub struct BooleanLiterals;
 
@@ -80,8 +80,8 @@ impl ExprPlanner for BooleanLiterals {
     }
 }
 
-/// Returns 0.0 and -0.0 if a list has a zero and its operand is floating-point. The engine looks up a number in a list
-/// by its bits, so 0.0 would not find -0.0.
+/// Returns the elements to add to the list of `IN`: 0.0 and -0.0, if the list has a zero and the operand is
+/// floating-point. DataFusion looks up a number by its bits, so 0.0 would not find -0.0.
 fn both_zeros(operand: &Expr, list: &[Expr], schema: &DFSchema) -> Vec<Expr> {
     let is_float = || operand.get_type(schema).is_ok_and(|data_type| data_type.is_floating());
     match list.iter().any(is_zero) && is_float() {
@@ -101,11 +101,11 @@ fn is_zero(expression: &Expr) -> bool {
     }
 }
 
-/// Casts the decimal operands of an expression to double precision if another operand is floating point, and makes the
-/// other changes that the module describes. Does not descend into the operands.
+/// Casts the decimal operands of an expression to double precision if another operand is floating-point, and makes the
+/// other changes that the module describes. Does not change expressions inside the operands.
 ///
 /// # Errors
-/// If the expression compares values of different kinds.
+/// If the expression compares values of different kinds, or casts between numbers and dates, times or intervals.
 pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expression {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) => {
@@ -142,7 +142,7 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
             let purpose = if call.func.name() == "nullif" { Use::Compared("=") } else { Use::Chosen };
             let changed = widen(&mut call.args.iter_mut().collect::<Vec<_>>(), purpose, schema)?;
             match call.args.as_slice() {
-                // The engine's function treats 0.0 and -0.0 as different numbers.
+                // DataFusion's function treats 0.0 and -0.0 as different numbers.
                 [left, right]
                     if call.func.name() == "nullif"
                         && (left.get_type(schema)?.is_floating() || right.get_type(schema)?.is_floating()) =>
@@ -182,7 +182,8 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
 /// Functions that return one of their arguments, or an array of them.
 const RETURN_AN_ARGUMENT: [&str; 7] = ["coalesce", "greatest", "ifnull", "least", "make_array", "nullif", "nvl"];
 
-/// Casts the decimal columns of a union's inputs whose column in another input is floating point.
+/// Casts a decimal column of a union's inputs to double precision if the same column of another input is
+/// floating-point.
 fn widen_union(union: Union) -> Result<LogicalPlan> {
     let column_type = |input: &Arc<LogicalPlan>, index: usize| input.schema().field(index).data_type().clone();
     let is_mixed = |index: &usize| {
@@ -225,7 +226,7 @@ fn widen_subquery(expression: &mut Expr, subquery: &mut Subquery, operator: Oper
     let plan = &subquery.subquery;
     let Some((relation, field)) = plan.schema().iter().next() else { return Ok(()) };
     let column = Expr::Column((relation, field).into());
-    // The type comes from the subquery: outside, a column of the same name may have another type.
+    // The type of the column comes from the subquery. In `schema`, a column of the same name may have another type.
     let types = [expression.get_type(schema).ok(), Some(field.data_type().clone())];
     let mut compared = column.clone();
     widen_types(&mut [expression, &mut compared], &types, Use::Compared(&operator.to_string()))?;
@@ -250,19 +251,19 @@ enum Use<'a> {
     Combined,
 }
 
-/// Casts decimals to double precision if another of the expressions is floating point. Unless the expressions are
+/// Casts decimals to double precision if another of the expressions is floating-point. Unless the expressions are
 /// combined by an operator, also casts string literals beside booleans, dates, times, intervals or bytes, and dates
-/// beside timestamps. Returns whether it changed any.
+/// beside timestamps. Returns whether it changed any expression.
 ///
 /// # Errors
 /// If values of different kinds are compared.
 fn widen(parts: &mut [&mut Expr], purpose: Use<'_>, schema: &DFSchema) -> Result<bool> {
-    // A part whose type is not known yet is left to the engine.
+    // Expressions of unknown type are left to DataFusion.
     let types: Vec<Option<DataType>> = parts.iter().map(|part| part.get_type(schema).ok()).collect();
     widen_types(parts, &types, purpose)
 }
 
-/// Like [`widen`], for expressions of known types.
+/// Does the same as [`widen`], with the types of the expressions. `None` is an unknown type.
 fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use<'_>) -> Result<bool> {
     if let (Use::Compared(operator), [Some(left), others @ ..]) = (purpose, types) {
         let left_kind = Kind::of(parts[0], left);
@@ -277,7 +278,7 @@ fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use
     }
     let mut changed = false;
     if !matches!(purpose, Use::Combined) {
-        // The engine has no implicit cast from text to boolean, and reads dates as timestamps in nanoseconds.
+        // DataFusion has no implicit cast from text to boolean, and reads dates as timestamps in nanoseconds.
         let has_literals = |part: &&DataType| **part == DataType::Boolean || is_temporal(part) || is_bytes(part);
         if let Some(literal_type) = types.iter().flatten().find(has_literals) {
             for part in parts.iter_mut().filter(|part| is_string_literal(part)) {
@@ -289,7 +290,7 @@ fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use
                 changed = true;
             }
         }
-        // The engine compares dates with timestamps in nanoseconds.
+        // DataFusion compares dates with timestamps in nanoseconds.
         if let Some(timestamp) = types.iter().flatten().find(|part| matches!(part, DataType::Timestamp(..))) {
             changed |= cast_parts(parts, types, |data_type| *data_type == DataType::Date32, timestamp);
         }
@@ -300,7 +301,7 @@ fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use
     Ok(changed)
 }
 
-/// Casts the parts whose type `is_cast` accepts. Returns whether there are any.
+/// Casts the parts whose type `is_cast` accepts. Returns whether it cast any.
 fn cast_parts(
     parts: &mut [&mut Expr],
     types: &[Option<DataType>],

@@ -1,4 +1,4 @@
-//! Options of the engine's SQL parser.
+//! Options of DataFusion's SQL parser.
 
 use datafusion::common::config::{ConfigOptions, Dialect};
 

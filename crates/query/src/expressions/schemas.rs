@@ -14,7 +14,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 
 /// The schemas of a database, as a session sees them.
 pub trait Schemas: Debug + Send + Sync {
-    /// The schemas of the search path that exist, in order.
+    /// Returns the schemas of the search path that exist, in order.
     fn searched(&self) -> Vec<String>;
 }
 
@@ -48,7 +48,7 @@ impl ConfigExtension for SchemaAccess {
     const PREFIX: &'static str = "schemas";
 }
 
-/// Adds the functions on schemas.
+/// Adds `current_schema` and `current_schemas` to a session state.
 pub fn with_schemas(mut state: SessionStateBuilder) -> SessionStateBuilder {
     let current =
         ScalarUDF::new_from_impl(SchemaFunction::new("current_schema", Signature::nullary(Volatility::Stable)));
@@ -101,8 +101,8 @@ impl ScalarUDFImpl for SchemaFunction {
     }
 }
 
-/// Returns the list of schemas for each flag, and null for a null flag. The flag requests implicitly searched schemas,
-/// but there are none.
+/// Returns the list of schemas for each flag, and null for a null flag. The flag requests the schemas that PostgreSQL
+/// searches implicitly, but Taut has none.
 fn lists(searched: &[String], with_system: &BooleanArray) -> ArrayRef {
     let mut lists = ListBuilder::new(StringBuilder::new());
     for row in 0..with_system.len() {

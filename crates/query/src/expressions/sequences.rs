@@ -1,7 +1,7 @@
 //! `nextval`, `currval`, `lastval` and `setval`.
 //!
-//! The functions find the sequences of their session in the configuration with which a statement was planned. They work
-//! in defaults too, which are planned without a session.
+//! A call looks up the sequences of the session when it runs, in the configuration with which the statement was
+//! planned. Therefore the functions also work in defaults, which are planned without a session.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -28,23 +28,23 @@ pub trait Sequences: Debug + Send + Sync {
     /// If the sequence does not exist or has too few numbers left, or if the database cannot be written.
     fn next_values(&self, name: &str, count: usize) -> Result<Vec<i64>>;
 
-    /// The last number that this session took from a sequence.
+    /// Returns the last number of a sequence that `nextval` returned, or `setval` set, in this session.
     ///
     /// # Errors
-    /// If the sequence does not exist, or the session has not called `nextval` for it.
+    /// If the sequence does not exist, or the session has not called `nextval` or `setval` for it.
     fn current_value(&self, name: &str) -> Result<i64>;
 
-    /// The last number that this session took from any sequence.
+    /// Returns the current value, as in `current_value`, of the sequence that this session used last.
     ///
     /// # Errors
-    /// If the session has not called `nextval` yet.
+    /// If the session has not called `nextval` or `setval` yet.
     fn last_value(&self) -> Result<i64>;
 
-    /// Sets the last number of a sequence, so that the number after it is the next one. If `is_called` is false, the
-    /// number itself is the next one.
+    /// Sets the last number of a sequence to `value`, so the number after it is the next one. If `is_called` is false,
+    /// `value` itself is the next number, and the current value of the session does not change.
     ///
     /// # Errors
-    /// If the sequence does not exist, or the number is not within its limits.
+    /// If the sequence does not exist, if the number is not within its limits, or if the database cannot be written.
     fn set_value(&self, name: &str, value: i64, is_called: bool) -> Result<()>;
 }
 
@@ -78,7 +78,7 @@ impl ConfigExtension for SequenceAccess {
     const PREFIX: &'static str = "sequences";
 }
 
-/// Adds the functions on sequences.
+/// Adds the sequence functions to a session state.
 pub fn with_sequences(state: SessionStateBuilder) -> SessionStateBuilder {
     let functions = SequenceCall::ALL.map(|call| Arc::new(ScalarUDF::new_from_impl(SequenceFunction::new(call))));
     let mut state = state;
@@ -86,14 +86,14 @@ pub fn with_sequences(state: SessionStateBuilder) -> SessionStateBuilder {
     state
 }
 
-/// Dependency of the sequence functions in expressions on the order of rows.
+/// How the sequence functions in expressions depend on the order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceUse {
     /// There are no calls of sequence functions.
     None,
     /// Each call gets numbers in row order. All numbers of a batch can be reserved at once.
     RowsInOrder,
-    /// A call may depend on another call for the same row.
+    /// A call may depend on another call for the same row, so rows are computed one by one.
     RowByRow,
 }
 

@@ -1,4 +1,4 @@
-//! Results of counting functions in PostgreSQL's types. The engine returns unsigned integers: a negative difference of
+//! Counting functions with PostgreSQL's result types. DataFusion returns unsigned integers: a negative difference of
 //! two row numbers would be an error, and a table created from a count would have a decimal column.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!
 //! `array_length` and `array_ndims` of an empty array are null instead of 0, but its `cardinality` is 0.
 //!
-//! Calls of window functions and aggregates are cast to these types. Other functions are replaced.
+//! The module casts calls of window functions and aggregates to these types, and replaces the other functions.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub fn with_signed_results(mut state: SessionStateBuilder) -> SessionStateBuilde
     state
 }
 
-/// Casts calls of window functions and aggregates.
+/// Planner that casts calls of window functions and aggregates.
 #[derive(Debug)]
 struct SignedResults;
 
@@ -76,7 +76,7 @@ impl ExprPlanner for SignedResults {
     }
 }
 
-/// A function of the engine whose result is cast to an integer. Except for `cardinality`, 0 becomes null.
+/// A function of DataFusion whose result is cast to an integer. Except for `cardinality`, 0 becomes null.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct IntegerResult {
     engine: Arc<ScalarUDF>,

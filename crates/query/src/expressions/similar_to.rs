@@ -1,4 +1,4 @@
-//! `SIMILAR TO` with PostgreSQL's patterns: `%` and `_` are wildcards, and a pattern matches the whole text. The engine
+//! `SIMILAR TO` with PostgreSQL's patterns: `%` and `_` are wildcards, and a pattern matches the whole text. DataFusion
 //! treats the pattern as a regular expression that may match anywhere.
 //!
 //! ```text
@@ -64,7 +64,7 @@ impl ScalarUDFImpl for SimilarToRegex {
     }
 }
 
-/// Regular expression of a pattern.
+/// Translates a pattern of `SIMILAR TO` to a regular expression.
 fn regex(pattern: &str, escape: char) -> String {
     let mut regex = String::from("(?s)^(?:");
     let mut is_in_brackets = false;

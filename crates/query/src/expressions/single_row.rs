@@ -1,4 +1,4 @@
-//! Check that a scalar subquery has at most one row.
+//! Check that a scalar subquery returns at most one row.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,7 +22,7 @@ pub fn is_single_row(function: &ScalarUDF) -> bool {
     function.inner().is::<SingleRow>()
 }
 
-/// The function of the check. It is volatile, so that the optimizer does not move or drop it.
+/// The function that checks the row count. It is volatile, so the optimizer does not move or remove it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SingleRow {
     signature: Signature,

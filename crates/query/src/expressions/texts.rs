@@ -1,4 +1,4 @@
-//! Writes values as text, like casts to text.
+//! Writes values as text, with the same result as casts to text.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
@@ -7,20 +7,20 @@ use datafusion::arrow::error::ArrowError;
 
 use super::{arrays, bytes, dates, floats};
 
-/// Writes one value as text, for a message. Null is `null`.
+/// Writes the value at index `row` as text, for a message. Null is `null`.
 ///
 /// # Errors
-/// If the value cannot be written as text.
+/// If a timestamp has an unknown time zone, or the type has no text format.
 pub fn write_value(values: &ArrayRef, row: usize) -> Result<String, ArrowError> {
     let texts = write_texts(&values.slice(row, 1))?;
     let texts = texts.as_string_view();
     Ok(if texts.is_null(0) { "null".to_owned() } else { texts.value(0).to_owned() })
 }
 
-/// Writes values as text.
+/// Writes values as text, and returns an array of the type `Utf8View`.
 ///
 /// # Errors
-/// If a value cannot be written as text, such as a date out of range.
+/// If a timestamp has an unknown time zone, or the type has no text format.
 pub fn write_texts(values: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let text = DataType::Utf8View;
     match values.data_type() {

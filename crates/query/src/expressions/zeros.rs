@@ -1,5 +1,5 @@
-//! Replaces -0.0 by 0.0 where the engine compares floating-point numbers by their bits: for adjacent rows of a window,
-//! and for distinct counts. The two zeros are equal in SQL.
+//! Replaces -0.0 by 0.0 where DataFusion compares floating-point numbers by their bits: in comparisons of adjacent rows
+//! of a window, and in distinct counts. The two zeros are equal in SQL.
 //!
 //! ```text
 //!   rank() OVER (ORDER BY x)    rank() OVER (ORDER BY unsigned_zero(x))

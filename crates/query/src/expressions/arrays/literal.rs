@@ -1,18 +1,18 @@
-//! Parser of array literals, with PostgreSQL's states and error details.
+//! Parses array literals such as `{1,2,NULL}`, with the states and error details of PostgreSQL's parser.
 
 use datafusion::arrow::error::ArrowError;
 
 /// Maximum number of dimensions, as in PostgreSQL.
 const DIMENSIONS_MAX: usize = 6;
 
-/// An array literal: the number of elements in each dimension, and the elements as text.
+/// A parsed array literal: the number of elements in each dimension, and all elements as text. `None` is a null.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Literal {
     sizes: Vec<usize>,
     pub elements: Vec<Option<String>>,
 }
 
-/// State of the parser: the last part that it has read.
+/// State of the parser, named after the last part that it has read. A level is one pair of braces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reached {
     NoLevel,
@@ -25,11 +25,12 @@ enum Reached {
     LevelDelimited,
 }
 
-/// Reason why a text is not an array literal of the type.
+/// Reason why a string is rejected as an array literal of a type.
 enum Fault {
     Malformed(&'static str),
-    /// The literal has dimensions that the type does not have.
+    /// The literal has this number of dimensions, but the type has another.
     Dimensions(usize),
+    /// The literal begins with bounds, such as `[2:3]={1,2}`.
     Bounds,
 }
 
@@ -37,7 +38,7 @@ impl Literal {
     /// Parses a literal of an array type with the given number of dimensions.
     ///
     /// # Errors
-    /// If the text is malformed, has bounds, or has another number of dimensions.
+    /// If the text is malformed, begins with bounds, or has another number of dimensions.
     pub fn parse(text: &str, dimensions: usize) -> Result<Self, ArrowError> {
         Parser::new(text, dimensions).parse().map_err(|fault| match fault {
             Fault::Malformed(detail) => {
@@ -53,7 +54,7 @@ impl Literal {
         })
     }
 
-    /// Number of elements of each array at a nesting level. Level 0 is the outermost.
+    /// Returns the number of elements of each array at a nesting level. Level 0 is the outermost.
     pub fn lengths(&self, level: usize) -> Vec<usize> {
         let arrays = self.sizes[..level].iter().product();
         vec![self.sizes[level]; arrays]
@@ -65,7 +66,7 @@ struct Parser<'a> {
     text: &'a str,
     dimensions: usize,
     state: Reached,
-    /// Number of elements so far in each open level.
+    /// Number of elements read so far in each open level, the outermost first.
     open: Vec<usize>,
     /// Number of elements of each array at a level. `None` until the first array of the level has ended.
     sizes: Vec<Option<usize>>,
@@ -79,6 +80,7 @@ struct Element {
     text: String,
     /// Length in bytes without trailing unquoted spaces.
     length: usize,
+    /// Whether a character is quoted or follows a backslash. If so, `null` is a string, not a null.
     is_literal: bool,
 }
 

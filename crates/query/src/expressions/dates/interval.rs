@@ -95,7 +95,7 @@ pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
                 parts.add(number, unit)?;
                 words.next();
             }
-            // A number before a time of day counts days, and a number alone seconds.
+            // A number before a time of day is a number of days. A number at the end is a number of seconds.
             Some(next) if next.contains(':') => parts.add(number, "day")?,
             Some(_) => return None,
             None => parts.add(number, "second")?,
@@ -105,7 +105,7 @@ pub(super) fn parse(text: &str) -> Option<IntervalMonthDayNano> {
 }
 
 /// Applies `scaled` to the months, days and nanoseconds of an interval. Fractions of months and days are added to the
-/// smaller units.
+/// smaller units. Returns `None` if the result is out of range.
 pub(super) fn scale(interval: IntervalMonthDayNano, scaled: impl Fn(f64) -> f64) -> Option<IntervalMonthDayNano> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let mut parts = Parts::default();
@@ -115,7 +115,8 @@ pub(super) fn scale(interval: IntervalMonthDayNano, scaled: impl Fn(f64) -> f64)
     parts.interval(1.0)
 }
 
-/// Interpolates linearly between two intervals.
+/// Interpolates linearly between two intervals. `part` is 0 for `low` and 1 for `high`. Returns `None` if the result is
+/// out of range.
 pub fn interpolated_interval(
     low: IntervalMonthDayNano,
     high: IntervalMonthDayNano,
@@ -134,7 +135,7 @@ pub fn interpolated_interval(
     ))
 }
 
-/// Splits a text at spaces, and between a number and the unit that follows it.
+/// Splits a text at spaces, and before and after a unit: `1h30m` becomes `1`, `h`, `30` and `m`.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in text.split_whitespace() {
@@ -169,7 +170,7 @@ fn clock(word: &str) -> Option<f64> {
     is_valid.then_some(sign * ((hours * 60.0 + minutes) * 60.0 + seconds) * SECOND as f64)
 }
 
-/// Parses `1-2`, a year and two months, to months.
+/// Parses years and months, such as `1-2`, to a number of months.
 fn year_and_month(word: &str) -> Option<f64> {
     let (sign, digits) = match word.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -180,7 +181,7 @@ fn year_and_month(word: &str) -> Option<f64> {
     (months < 12).then(|| sign * (f64::from(years) * 12.0 + f64::from(months)))
 }
 
-/// Parses an ISO 8601 duration after its `P`.
+/// Parses an ISO 8601 duration. `text` is the part after `P`.
 fn iso(text: &str) -> Option<IntervalMonthDayNano> {
     let mut parts = Parts::default();
     let (mut rest, mut is_time, mut is_empty) = (text, false, true);
@@ -207,7 +208,7 @@ fn iso(text: &str) -> Option<IntervalMonthDayNano> {
     if is_empty { None } else { parts.interval(1.0) }
 }
 
-/// Writes an interval.
+/// Writes an interval in PostgreSQL's format, such as `1 mon -2 days +03:00:00`.
 pub(super) fn write(interval: IntervalMonthDayNano) -> String {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let mut parts = Vec::new();

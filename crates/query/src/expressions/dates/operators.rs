@@ -1,11 +1,11 @@
-//! Operators of dates and intervals whose types differ from the engine's.
+//! Operators on dates and intervals for which DataFusion would use other types than PostgreSQL.
 //!
 //! ```text
 //!   date '2024-01-05' + interval '1 hour'    2024-01-05 01:00:00, a timestamp
-//!   date '2024-01-05' + interval '1 day'     2024-01-06, a date: whole days of a literal keep the type, so that
-//!                                            filters on columns of dates stay comparisons of dates
+//!   date '2024-01-05' + interval '1 day'     2024-01-06, a date, although a timestamp in PostgreSQL: a literal of
+//!                                            whole days keeps the type, so filters on date columns compare dates
 //!   interval '1 day' * 1.5                   1 day 12:00:00
-//!   interval '1 day' < '25 hours'            the text is read as an interval
+//!   interval '1 day' < '25 hours'            the string is cast to an interval
 //! ```
 
 use std::sync::{Arc, LazyLock};
@@ -33,7 +33,7 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 static MULTIPLY: LazyLock<ScalarUDF> = LazyLock::new(|| Scale::udf(false));
 static DIVIDE: LazyLock<ScalarUDF> = LazyLock::new(|| Scale::udf(true));
 
-/// Plans operators of dates and intervals.
+/// Planner of operators on dates and intervals, and of `EXTRACT`.
 #[derive(Debug)]
 pub struct DateOperators;
 
@@ -91,9 +91,8 @@ impl ExprPlanner for DateOperators {
     }
 }
 
-/// Converts a difference of two dates to an interval, so that it can be compared with an interval. In PostgreSQL, a
-/// date plus whole days is a timestamp, and a difference of timestamps is an interval. Returns other expressions
-/// unchanged.
+/// Rewrites a difference of two dates as a difference of two timestamps, which can be compared with an interval. A date
+/// plus whole days has the type date here, but is a timestamp in PostgreSQL. Returns other expressions unchanged.
 fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
     match difference {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right })
@@ -107,7 +106,8 @@ fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// Whether an expression adds an interval to a date or subtracts it. In PostgreSQL the result is a timestamp.
+/// Whether an expression adds an interval literal to a date, or subtracts it from a date. In PostgreSQL the result is a
+/// timestamp.
 fn is_shifted(date: &Expr) -> bool {
     let is_interval = |operand: &Expr| matches!(operand, Expr::Literal(ScalarValue::IntervalMonthDayNano(_), _));
     matches!(date, Expr::BinaryExpr(BinaryExpr { left, right, .. }) if is_interval(left) || is_interval(right))
@@ -130,7 +130,7 @@ fn is_text_literal(expression: &Expr) -> bool {
     matches!(expression, Expr::Literal(ScalarValue::Utf8(Some(_)) | ScalarValue::Utf8View(Some(_)), _))
 }
 
-/// Function that multiplies an interval by a number or divides it.
+/// Function that multiplies an interval by a number, or divides it by a number.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Scale {
     is_division: bool,

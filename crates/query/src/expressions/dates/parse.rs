@@ -1,5 +1,5 @@
-//! Parses dates and times in PostgreSQL's formats. An ambiguous date such as `1/5/2024` is in the order month, day,
-//! year.
+//! Parses dates and times in PostgreSQL's formats. An ambiguous date such as `1/5/2024` is read in the order month,
+//! day, year.
 //!
 //! ```text
 //!   dates    2024-01-05   2024/1/5   20240105   1/5/2024   Jan 5, 2024   5-Jan-2024
@@ -30,7 +30,7 @@ const MONTHS: [&str; 12] = [
 /// A parsed date with a time of day and an optional zone.
 pub(super) struct Instant {
     date: NaiveDate,
-    /// Time of day in microseconds. A whole day is 24:00.
+    /// Time of day in microseconds since midnight, at most 24:00.
     micros: i64,
     zone: Option<Tz>,
 }
@@ -51,11 +51,12 @@ impl Instant {
     }
 }
 
-/// Offset of a zone at a local time. A local time that a change of clocks skips has the offset before the change.
+/// Returns the offset of a zone from UTC in seconds at a local time. If a clock change skips this local time, returns
+/// the offset before the change.
 pub(super) fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
     let offset = match zone.offset_from_local_datetime(&local) {
         chrono::LocalResult::Single(offset) => offset,
-        // A local time that occurs twice means the later of the two instants, in standard time.
+        // If a local time occurs twice, uses the later instant, which is in standard time.
         chrono::LocalResult::Ambiguous(_, offset) => offset,
         chrono::LocalResult::None => {
             zone.offset_from_local_datetime(&(local - chrono::Duration::hours(3))).earliest()?
@@ -64,13 +65,13 @@ pub(super) fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
     Some(offset.fix().local_minus_utc().into())
 }
 
-/// Reads a date with an optional time of day and zone.
+/// Parses a date with an optional time of day and zone. Returns `None` if the text is not a valid date.
 pub(super) fn instant(text: &str) -> Option<Instant> {
     if let Some(instant) = iso_instant(text.as_bytes()) {
         return Some(instant);
     }
     let text = text.trim();
-    // A T between digits divides the date from the time.
+    // A `T` between two digits separates the date from the time.
     let divider = text.char_indices().find(|(at, character)| {
         let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
         let bytes = text.as_bytes();
@@ -114,7 +115,8 @@ fn iso_instant(text: &[u8]) -> Option<Instant> {
     Some(Instant { date, micros, zone: None })
 }
 
-/// Parses an empty text, or a decimal point and up to six digits, to microseconds.
+/// Parses a fraction of a second, such as `.5`, to microseconds. An empty text is 0. Returns `None` for more than six
+/// digits.
 fn fraction_micros(text: &[u8]) -> Option<i64> {
     match text {
         [] => Some(0),
@@ -130,7 +132,7 @@ fn decimal(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u32::from(digit - b'0')))
 }
 
-/// Parses a time of day to microseconds. A zone is ignored.
+/// Parses a time of day to microseconds since midnight. Ignores a zone.
 pub(super) fn time_of_day(text: &str) -> Option<i64> {
     time(text.trim()).map(|(micros, _)| micros)
 }
@@ -152,7 +154,7 @@ fn date(text: &str) -> Option<NaiveDate> {
     NaiveDate::from_ymd_opt(self::year(year)?, month, number(day)?)
 }
 
-/// Parses a year. Two digits are a year from 1970 to 2069.
+/// Parses a year. A year of two digits is between 1970 and 2069.
 fn year(text: &str) -> Option<i32> {
     let year: i32 = number(text)?.try_into().ok().filter(|year| *year > 0 || text.len() == 2)?;
     Some(match text.len() {
@@ -177,7 +179,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reads a time of day and a zone.
+/// Parses a time of day to microseconds since midnight, and an optional zone.
 fn time(text: &str) -> Option<(i64, Option<Tz>)> {
     let end = text.find(|character: char| !(character.is_ascii_digit() || matches!(character, ':' | '.')));
     let (digits, rest) = text.split_at(end.unwrap_or(text.len()));

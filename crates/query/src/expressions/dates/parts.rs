@@ -1,21 +1,21 @@
 //! `EXTRACT` and `date_part`: fields of dates, times, timestamps and intervals.
 //!
-//! The engine drops the fractions of seconds and milliseconds, and computes the fields of an interval from its
-//! nanoseconds alone. It does not support centuries and decades. Here:
+//! DataFusion drops the fractions of seconds and milliseconds, and computes the fields of an interval from its
+//! nanoseconds alone. It does not support centuries and decades. The fields have these types here:
 //!
 //! ```text
 //!   second                        decimal(16, 6)
 //!   milliseconds                  decimal(16, 3)
 //!   microseconds                  bigint
 //!   epoch                         double precision
-//!   julian                        double precision, days since 4714 BC and the part of the day
-//!   century, decade, millennium   integer, from the year
+//!   julian                        double precision, days since 4714-11-24 BC with a fraction for the time
+//!   century, decade, millennium   integer, computed from the year
 //!   timezone                      integer, 0 because instants are shown in UTC
 //!   others                        integer
 //! ```
 //!
-//! An interval consists of months, days and a time. Each field comes from one of the three, `epoch` from all of them. A
-//! difference of timestamps consists of days and a time.
+//! An interval consists of months, days and a time. Each field is computed from one of the three, but `epoch` from all
+//! of them. A difference of timestamps consists of days and a time.
 
 use std::sync::{Arc, LazyLock};
 
@@ -35,13 +35,14 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
-/// The function that replaces the engine's `date_part`. It treats a date as midnight of that day, as PostgreSQL does.
+/// Returns the function that replaces DataFusion's `date_part`. It treats a date as midnight of that day, as PostgreSQL
+/// does.
 pub fn date_part() -> Arc<ScalarUDF> {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| DatePart::udf(false));
     Arc::clone(&FUNCTION)
 }
 
-/// The function behind `EXTRACT`. Fields of a time, such as hours, are an error for a date.
+/// Returns the function that computes `EXTRACT`. Fields of a time, such as hours, are an error for a date.
 pub fn extract() -> Arc<ScalarUDF> {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| DatePart::udf(true));
     Arc::clone(&FUNCTION)
@@ -53,7 +54,7 @@ struct DatePart {
     is_extract: bool,
 }
 
-/// A field that is computed here. The engine lacks it, or returns another type, or another value for an interval.
+/// A field that this module computes, because DataFusion lacks it, or returns another type or another value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DateField {
     Microseconds,
@@ -95,7 +96,7 @@ impl DateField {
         })
     }
 
-    /// Name of the engine's field that this field is computed from.
+    /// Name of the DataFusion field from which this field is computed.
     fn engine_name(self) -> &'static str {
         match self {
             Self::Microseconds | Self::Milliseconds | Self::Seconds => "microsecond",
@@ -132,8 +133,8 @@ impl DateField {
         })
     }
 
-    /// The integer field of a date whose year is `year`, where the year before 1 is 0. The results have no year 0: the
-    /// year before 1 is -1.
+    /// Computes the field from a year in which 0 is the year before 1, as in DataFusion. In PostgreSQL there is no year
+    /// 0: the year before 1 is -1.
     fn of_year(self, year: i32) -> i32 {
         let year = if year <= 0 { year - 1 } else { year };
         let rounded_up = |unit: i32| if year > 0 { (year + unit - 1) / unit } else { (year - unit + 1) / unit };
@@ -146,7 +147,7 @@ impl DateField {
         }
     }
 
-    /// The field of an interval as an integer. Seconds and their fractions are in microseconds.
+    /// Computes the field of an interval as an integer. Seconds and milliseconds are returned in microseconds.
     fn of_interval(self, interval: IntervalMonthDayNano) -> i64 {
         let IntervalMonthDayNano { months, days, nanoseconds } = interval;
         let micros = nanoseconds / 1_000;
@@ -165,7 +166,7 @@ impl DateField {
     }
 }
 
-/// Seconds of an interval. A year, or twelve months, has 365.25 days, and each remaining month 30 days.
+/// Returns the length of an interval in seconds. Twelve months have 365.25 days, and each remaining month has 30 days.
 fn seconds(interval: IntervalMonthDayNano) -> f64 {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let quarter_days = i64::from(months / 12) * 1_461 + i64::from(months % 12) * 120 + i64::from(days) * 4;
@@ -178,10 +179,10 @@ impl DatePart {
         Arc::new(ScalarUDF::new_from_impl(Self { engine: engine_date_part(), is_extract }))
     }
 
-    /// Looks up the field by name. Returns `None` if the engine computes it.
+    /// Looks up a field by name. Returns `None` if DataFusion computes it.
     ///
     /// # Errors
-    /// If an interval, or a date in `EXTRACT`, does not have the field.
+    /// If the type does not have the field, such as hours of a date in `EXTRACT`.
     fn computed_field(&self, name: &str, data_type: &DataType) -> Result<Option<DateField>> {
         use DateField::{Hour, Microseconds, Milliseconds, Minute, Seconds};
         match (DateField::parse(name), data_type) {
@@ -202,7 +203,7 @@ impl DatePart {
         }
     }
 
-    /// Computes a field with the engine's function.
+    /// Computes a field with DataFusion's function.
     fn engine_field(&self, name: &str, values: &ArrayRef) -> Result<ArrayRef> {
         let field = Arc::new(Field::new("part", DataType::Utf8, false));
         let value_field = Arc::new(Field::new("value", values.data_type().clone(), true));
@@ -260,7 +261,7 @@ impl DatePart {
 /// Days from 4714-11-24 BC to 1970-01-01.
 const JULIAN_DAY_OF_1970: f64 = 2_440_588.0;
 
-/// PostgreSQL's short name of a date or time type.
+/// PostgreSQL's name of a date, time or interval type, for an error.
 fn short_name(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Interval(_) | DataType::Duration(_) => "interval",
@@ -270,7 +271,11 @@ fn short_name(data_type: &DataType) -> &'static str {
     }
 }
 
-/// Converts differences of timestamps to intervals. Returns intervals unchanged.
+/// Converts differences of timestamps to intervals of days and times. Converts other intervals to months, days and
+/// nanoseconds.
+///
+/// # Errors
+/// If the values are neither intervals nor differences of timestamps.
 pub fn as_intervals(values: &ArrayRef) -> Result<ArrayRef> {
     match values.data_type() {
         DataType::Duration(_) => days_and_times(values),
@@ -339,7 +344,8 @@ impl ScalarUDFImpl for DatePart {
 
     fn preimage(&self, args: &[Expr], value: &Expr, info: &SimplifyContext) -> Result<PreimageResult> {
         match value {
-            // The engine's year before 1 is 0, so its bounds do not apply to years before 1.
+            // DataFusion replaces a comparison with a year by a range of dates. It numbers the year before 1 as 0, so
+            // the range would be wrong.
             Expr::Literal(ScalarValue::Int32(Some(year)), _) if *year <= 0 => Ok(PreimageResult::None),
             _ => self.engine.inner().preimage(args, value, info),
         }
@@ -352,7 +358,7 @@ mod tests {
 
     #[test]
     fn years_have_no_zero() {
-        // The arguments are the engine's years: year 0 is the year before 1.
+        // The arguments are DataFusion's years: year 0 is the year before 1.
         let centuries = [2001, 2000, 1, 0, -99, -100].map(|year| DateField::Century.of_year(year));
         assert_eq!(centuries, [21, 20, 1, -1, -1, -2]);
         let decades = [2019, 9, 0, -9, -10].map(|year| DateField::Decade.of_year(year));

@@ -4,7 +4,7 @@ use chrono::{DateTime, Datelike, NaiveDate, Offset, TimeZone};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::temporal_conversions::MICROSECONDS;
 
-/// Writes a date, given in days since 1970-01-01.
+/// Writes a date, given in days since 1970-01-01. Writes the number of days if the date is out of range.
 pub(super) fn date(days: i32) -> String {
     match NaiveDate::from_epoch_days(days) {
         Some(date) => written_date(date),
@@ -19,7 +19,7 @@ fn written_date(date: NaiveDate) -> String {
 }
 
 /// Writes a timestamp, given in microseconds since 1970-01-01. With a zone, writes the local time of the zone and its
-/// offset.
+/// offset. Writes the number of microseconds if the timestamp is out of range.
 pub(super) fn timestamp(micros: i64, zone: Option<Tz>) -> String {
     let Some(utc) = DateTime::from_timestamp_micros(micros) else {
         return format!("{micros} microseconds since 1970-01-01");
@@ -39,7 +39,8 @@ pub(super) fn timestamp(micros: i64, zone: Option<Tz>) -> String {
     text
 }
 
-/// Writes a time of day, given in microseconds.
+/// Writes a time of day, given in microseconds since midnight. Also writes the time of an interval, which may exceed 24
+/// hours.
 pub(super) fn time_of_day(micros: i64) -> String {
     let seconds = micros / MICROSECONDS;
     let whole = format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60);

@@ -1,8 +1,9 @@
-//! `x AT TIME ZONE zone`, which is the function `timezone(zone, x)`:
+//! `x AT TIME ZONE zone`, which calls the function `timezone(zone, x)`:
 //!
 //! ```text
-//!   timestamp     the instant at which clocks in the zone show it      timestamptz
-//!   timestamptz   what clocks in the zone show at that instant         timestamp
+//!   type of x     result
+//!   timestamp     timestamptz, the instant at which x is the local time in the zone
+//!   timestamptz   timestamp, the local time in the zone at the instant x
 //! ```
 //!
 //! As in PostgreSQL, an offset has the sign of POSIX: `+02` is west of Greenwich.

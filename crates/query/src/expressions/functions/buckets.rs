@@ -1,13 +1,15 @@
-//! Start of the bucket that contains a timestamp: `date_bin` of PostgreSQL and `time_bucket` of DuckDB.
+//! Functions that return the start of the bucket that contains a timestamp: `date_bin` of PostgreSQL and `time_bucket`
+//! of DuckDB.
 //!
 //! ```text
 //!   date_bin('15 minutes', timestamp '2024-02-11 15:44', timestamp '2024-01-01')   2024-02-11 15:30:00
 //!   time_bucket('3 months', date '2024-02-11')                                     2024-01-01
 //! ```
 //!
-//! The first argument, an interval, is the width of all buckets. The third is the origin, at which one bucket begins.
-//! For `time_bucket` it can also be an interval, by which all buckets are shifted. The default origin of `date_bin` is
-//! 1970-01-01. That of `time_bucket` is Monday, 2000-01-03, or 2000-01-01 if the width consists of months.
+//! The first argument is the width of each bucket, an interval. The optional third argument is the origin, at which one
+//! bucket begins. For `time_bucket` it can also be an interval by which all buckets are shifted. The default origin of
+//! `date_bin` is 1970-01-01. The default origin of `time_bucket` is Monday, 2000-01-03, or 2000-01-01 for a width in
+//! months.
 
 use std::sync::Arc;
 
@@ -52,23 +54,23 @@ fn type_of_moment(types: &[DataType]) -> DataType {
 }
 
 const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
-/// 2000-01-03 in microseconds since 1970.
+/// 2000-01-03, a Monday, in microseconds since 1970.
 const FIRST_MONDAY: i64 = 10_959 * MICROSECONDS_PER_DAY;
-/// January 2000 in months since year 0.
+/// January 2000 in months since January of year 0.
 const FIRST_MONTH: i64 = 24_000;
 
-/// Dates and timestamps in microseconds since 1970.
+/// Converts dates and timestamps to microseconds since 1970.
 fn micros_of(moments: &ArrayRef) -> Result<TimestampMicrosecondArray> {
     let micros = cast(moments, &LogicalType::Timestamp.arrow())?;
     Ok(micros.as_primitive::<TimestampMicrosecondType>().clone())
 }
 
-/// Microseconds of an interval without months. Returns `None` if out of range.
+/// Length in microseconds of an interval without months. Returns `None` if out of range.
 fn width_in_micros(width: IntervalMonthDayNano) -> Option<i64> {
     i64::from(width.days).checked_mul(MICROSECONDS_PER_DAY)?.checked_add(width.nanoseconds / 1_000)
 }
 
-/// Start of the bucket that contains a moment. All values are in the same unit.
+/// Returns the start of the bucket that contains `moment`. All values are in the same unit, and `width` is positive.
 fn start(width: i64, moment: i64, origin: i64) -> Result<i64> {
     let distance = moment.checked_sub(origin).and_then(|distance| distance.checked_sub(distance.rem_euclid(width)));
     distance
@@ -96,11 +98,13 @@ fn bins(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(bins.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
-/// Alignment of the buckets: the third argument of `time_bucket`.
+/// Alignment of the buckets, from the optional third argument of `time_bucket`.
 enum BucketAlignment {
-    /// No third argument: buckets begin on Monday, 2000-01-03, or on 2000-01-01.
+    /// No third argument. Buckets begin on Monday, 2000-01-03, or on 2000-01-01 for a width in months.
     Default,
+    /// Interval by which the buckets are shifted, for each row.
     Offset(ArrayRef),
+    /// Start of one bucket, for each row.
     Origin(TimestampMicrosecondArray),
 }
 

@@ -1,4 +1,5 @@
-//! Functions that make dates, times and timestamps from numbers, and convert them to units of time since 1970.
+//! Functions that build dates, times and timestamps from numbers, and functions that convert between timestamps and
+//! units of time since 1970.
 
 use std::sync::Arc;
 
@@ -58,14 +59,14 @@ fn epoch_type(types: &[DataType]) -> DataType {
 const MICROSECONDS_PER_SECOND: i64 = 1_000_000;
 const MICROSECONDS_PER_DAY: i64 = 86_400 * MICROSECONDS_PER_SECOND;
 
-/// One row of numbers: the parts of a date, a time or both.
+/// One row of arguments: the numeric parts of a date, a time or both.
 struct DateParts<'a> {
     arguments: &'a [ArrayRef],
     row: usize,
 }
 
 impl<'a> DateParts<'a> {
-    /// Returns the rows of the arguments. `None` for a row with a null.
+    /// Iterates over the rows of the arguments. Returns `None` for a row with a null.
     fn all(arguments: &'a [ArrayRef]) -> impl Iterator<Item = Option<Self>> {
         complete_rows(arguments).map(move |row| row.map(|row| Self { arguments, row }))
     }
@@ -74,7 +75,8 @@ impl<'a> DateParts<'a> {
         self.arguments[index].as_primitive::<Int64Type>().value(self.row)
     }
 
-    /// The date of the first three arguments. A negative year is BC, and year 0 is an error.
+    /// Returns the date of the first three arguments: year, month and day. A negative year is BC, and year 0 is an
+    /// error.
     fn date(&self) -> Result<NaiveDate> {
         let (year, month, day) = (self.integer(0), self.integer(1), self.integer(2));
         let calendar_year = if year < 0 { year + 1 } else { year };
@@ -85,7 +87,7 @@ impl<'a> DateParts<'a> {
         date().ok_or_else(|| exec_datafusion_err!("date field value out of range: {year}-{month:02}-{day:02}"))
     }
 
-    /// Microseconds since midnight of the arguments from `first` on: hours, minutes and seconds.
+    /// Returns the microseconds since midnight. The arguments from index `first` on are hours, minutes and seconds.
     fn time(&self, first: usize) -> Result<i64> {
         let (hour, minute) = (self.integer(first), self.integer(first + 1));
         let second = self.arguments[first + 2].as_primitive::<Float64Type>().value(self.row);
@@ -107,7 +109,7 @@ fn make_dates(arguments: &[ArrayRef]) -> Result<ArrayRef> {
 
 fn make_times(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let nanos = |row: DateParts<'_>| match row.time(0)? {
-        // The engine has no time 24:00:00.
+        // The time type of DataFusion cannot hold 24:00:00.
         MICROSECONDS_PER_DAY => exec_err!("time field value out of range: 24:00:00"),
         micros => Ok(micros * 1_000),
     };
@@ -129,8 +131,8 @@ fn make_timestamps(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(timestamps.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
-/// Converts timestamps to units since 1970, and intervals to the units of their length, with 30 days in a month.
-/// Converts integers from units since 1970 to timestamps.
+/// Converts timestamps to units since 1970. Converts intervals to their length in units, with 30 days in a month.
+/// Converts integers, which are units since 1970, to timestamps.
 fn epochs(values: &ArrayRef, units_per_second: i64) -> Result<ArrayRef> {
     let scaled = |number: i64, by: i64, divisor: i64| match number.checked_mul(by) {
         Some(product) => Ok(product / divisor),
@@ -158,13 +160,13 @@ fn length_in_micros(interval: IntervalMonthDayNano) -> i64 {
     days.saturating_mul(MICROSECONDS_PER_DAY).saturating_add(interval.nanoseconds / 1_000)
 }
 
-/// First day of a month, counted from year 0.
+/// Returns the first day of a month, given in months since January of year 0. Returns `None` if out of range.
 pub(super) fn first_of_month(months: i64) -> Option<NaiveDate> {
     let year = i32::try_from(months.div_euclid(12)).ok()?;
     NaiveDate::from_ymd_opt(year, u32::try_from(months.rem_euclid(12)).ok()? + 1, 1)
 }
 
-/// Number of the month of a date, counted from year 0.
+/// Returns the month of a date, in months since January of year 0.
 pub(super) fn month_number(date: NaiveDate) -> i64 {
     i64::from(date.year()) * 12 + i64::from(date.month0())
 }

@@ -1,4 +1,4 @@
-//! Declarations of functions of PostgreSQL and DuckDB: its name, the types of its arguments, and the computation of a
+//! Declaration of a function of PostgreSQL or DuckDB: its name, the types of its arguments, and the computation of a
 //! column of results.
 
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,8 @@ use taut_types::LogicalType;
 use super::super::bytes::is_bytes;
 use super::super::dates::is_text;
 
-/// Type of an argument that a function accepts, and the type in which it is passed.
+/// Type of an argument that a function accepts. The descriptions have the accepted types, then the type to which the
+/// argument is cast. Null is always accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentType {
     Text,
@@ -30,11 +31,11 @@ pub(super) enum ArgumentType {
     /// An integer or a decimal, in its own type.
     Exact,
     Date,
-    /// A date or a timestamp with or without time zone, as a timestamp without time zone.
+    /// A date, a timestamp or text, as a timestamp without time zone.
     Timestamp,
-    /// A date or a timestamp, as a timestamp that has a time zone if the argument has one.
+    /// A date, a timestamp or text, as a timestamp. It has a time zone if the argument has one.
     DateOrTimestamp,
-    /// An interval, or the difference of two timestamps in its own type.
+    /// An interval or a difference of two timestamps, in its own type, or text, as an interval.
     Interval,
     /// An array, in its own type.
     List,
@@ -42,12 +43,13 @@ pub(super) enum ArgumentType {
     Any,
     /// A value of any type except bytes and nested types, as text.
     AsText,
-    /// Any number of further arguments: booleans, and other values as text. Only as the last argument.
+    /// Any number of further arguments: booleans in their own type, other values as [`Self::AsText`]. Must be last in a
+    /// list of arguments.
     VariadicText,
 }
 
 impl ArgumentType {
-    /// Type to which an argument is cast. Returns `None` if its type is not accepted.
+    /// Returns the type to which an argument of the type `from` is cast. Returns `None` if the type is not accepted.
     fn accepted(self, from: &DataType) -> Option<DataType> {
         if *from == DataType::Null {
             return Some(self.type_of_null());
@@ -72,7 +74,7 @@ impl ArgumentType {
             Self::List => own_if(matches!(from, DataType::List(_))),
             Self::Any => Some(from.clone()),
             Self::VariadicText if *from == DataType::Boolean => Some(from.clone()),
-            // The engine's casts do not write bytes and arrays as PostgreSQL does.
+            // DataFusion's casts do not write bytes and arrays as PostgreSQL does.
             Self::AsText | Self::VariadicText => (!is_bytes(from) && !from.is_nested()).then_some(DataType::Utf8View),
         }
     }
@@ -140,17 +142,17 @@ pub(super) mod result {
 #[derive(Debug)]
 pub(super) struct Definition {
     pub name: &'static str,
-    /// Lists of arguments that the function accepts. The first that matches is used.
+    /// Argument lists that the function accepts. A call uses the first list that matches.
     pub arguments: &'static [&'static [ArgumentType]],
-    /// Type of the result for arguments of these types.
+    /// Returns the type of the result for arguments of these types.
     pub result: fn(&[DataType]) -> DataType,
-    /// Computes the results from arrays of equal length. The results are cast to the type of the result.
+    /// Computes the results from arrays of equal length. The caller casts the results to the result type.
     pub compute: fn(&[ArrayRef]) -> Result<ArrayRef>,
 }
 
 impl Definition {
-    /// Returns the function, with the aliases of the function in `engine` that it replaces. Without the aliases, a
-    /// copied session state would contain the engine's function again under this name.
+    /// Returns the function. If it replaces a function in `engine`, it has the aliases of that function. Without the
+    /// aliases, a copied session state would contain DataFusion's function again under this name.
     pub fn udf(&'static self, engine: &[Arc<ScalarUDF>]) -> Arc<ScalarUDF> {
         let replaced = engine.iter().find(|function| function.name() == self.name);
         let aliases = replaced.map_or_else(Vec::new, |function| function.aliases().to_vec());
@@ -158,7 +160,7 @@ impl Definition {
         Arc::new(ScalarUDF::new_from_impl(DeclaredFunction { definition: self, aliases, signature }))
     }
 
-    /// Types to which arguments are cast. Returns `None` if no argument list accepts them.
+    /// Returns the types to which arguments are cast. Returns `None` if no argument list accepts them.
     fn accepted(&self, types: &[DataType]) -> Option<Vec<DataType>> {
         self.arguments.iter().find_map(|arguments| {
             let has_more = arguments.last() == Some(&ArgumentType::VariadicText);
@@ -172,7 +174,7 @@ impl Definition {
     }
 }
 
-/// A declared function.
+/// The function that a [`Definition`] declares.
 #[derive(Debug)]
 struct DeclaredFunction {
     definition: &'static Definition,
@@ -243,28 +245,28 @@ impl ScalarUDFImpl for DeclaredFunction {
     }
 }
 
-/// Strings of an argument that is [`ArgumentType::Text`].
+/// Returns the strings of an argument that is [`ArgumentType::Text`].
 pub(super) fn texts(argument: &ArrayRef) -> &StringViewArray {
     argument.as_string_view()
 }
 
-/// Computes a string from each string. Null for a null, or if `compute` returns `None`.
+/// Applies `compute` to each string. The result is null for a null, or if `compute` returns `None`.
 pub(super) fn map_text(argument: &ArrayRef, compute: impl Fn(&str) -> Result<Option<String>>) -> Result<ArrayRef> {
     let results = texts(argument).iter().map(|text| text.map_or(Ok(None), &compute));
     Ok(Arc::new(results.collect::<Result<StringViewArray>>()?))
 }
 
-/// Booleans as an array.
+/// Collects booleans into an array.
 pub(super) fn booleans(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
     Arc::new(values.collect::<BooleanArray>())
 }
 
-/// Integers as an array.
+/// Collects integers into an array.
 pub(super) fn integers(values: impl Iterator<Item = Result<Option<i32>>>) -> Result<ArrayRef> {
     Ok(Arc::new(values.collect::<Result<Int32Array>>()?))
 }
 
-/// Indexes of the rows, in order. `None` for a row in which an argument is null.
+/// Iterates over the indexes of the rows. Returns `None` for a row in which an argument is null.
 pub(super) fn complete_rows(arguments: &[ArrayRef]) -> impl Iterator<Item = Option<usize>> {
     let is_complete = |row: usize| arguments.iter().all(|argument| argument.is_valid(row));
     (0..arguments[0].len()).map(move |row| is_complete(row).then_some(row))

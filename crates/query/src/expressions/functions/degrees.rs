@@ -1,8 +1,8 @@
 //! Trigonometric functions of angles in degrees. Results are exact for multiples of 30 and 45 degrees where the exact
 //! value is a simple fraction, such as `sind(30) = 0.5`.
 //!
-//! An angle is first reduced to the first quadrant, with a sign. There, each function is scaled so that its value at
-//! 30, 45 or 60 degrees is exact.
+//! An angle is first reduced to an angle in the first quadrant and a sign. There, each function is scaled so that its
+//! value at 30, 45 or 60 degrees is exact.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn periodic(angle: f64, function: fn(f64) -> f64) -> Result<f64, ArrowError> {
     match angle {
         _ if angle.is_nan() => Ok(f64::NAN),
         _ if angle.is_infinite() => Err(out_of_range()),
-        // No negative zero.
+        // Adding 0.0 changes -0.0 to 0.0.
         _ => Ok(function(angle % 360.0) + 0.0),
     }
 }
@@ -87,7 +87,7 @@ fn cotangent(angle: f64) -> f64 {
     sign * (cosine_of_quadrant(angle) / sine_of_quadrant(angle)) * tangent_of_45()
 }
 
-/// The angle of the first quadrant with the same tangent, apart from the sign.
+/// Returns the angle in the first quadrant whose tangent has the same absolute value, and the sign of the tangent.
 fn in_first_quadrant(angle: f64) -> (f64, f64) {
     let (angle, sign) = if angle < 0.0 { (-angle, -1.0) } else { (angle, 1.0) };
     let (angle, sign) = if angle > 180.0 { (360.0 - angle, -sign) } else { (angle, sign) };

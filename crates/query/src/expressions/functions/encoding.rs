@@ -36,7 +36,7 @@ impl Format {
 }
 
 fn encode(arguments: &[ArrayRef]) -> Result<ArrayRef> {
-    // PostgreSQL reads a string literal as bytes.
+    // A string is parsed as bytes, like a string literal in PostgreSQL.
     let bytes = match arguments[0].as_binary_view_opt() {
         Some(_) => Arc::clone(&arguments[0]),
         None => super::super::bytes::read(&arguments[0], &result::bytes(&[]), false)?,
@@ -129,7 +129,8 @@ fn from_hex(text: &str) -> Result<Vec<u8>> {
     Ok(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// Escapes bytes: zero bytes and bytes that are not ASCII become three octal digits, a backslash becomes two.
+/// Escapes bytes: a zero byte or a byte that is not ASCII becomes a backslash and three octal digits, and a backslash
+/// is doubled.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {

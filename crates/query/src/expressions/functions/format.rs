@@ -1,11 +1,13 @@
 //! PostgreSQL's `format`: replaces the specifiers of a format string by the other arguments.
 //!
 //! ```text
-//!   %[position$][-][width]type      type s: the text of the argument, I: a name, L: a literal; %% is a percent sign
-//!   format('%1$s %-5s|%*L', 'a', 'b', 6, 'c')
+//!   %[position$][-][width]type      type s: the text of the argument, I: a quoted name, L: a quoted literal
+//!   %%                              a percent sign
+//!   format('%1$s %-5s|%*L', 'a', 'b', 6, 'c')      a b    |   'c'
 //! ```
 //!
-//! The width is a number, or `*` or `*n$` for an argument. With `-` or a negative width, spaces follow the text.
+//! The width is a number, or it is `*` or `*n$` for the value of an argument. With `-` or a negative width, the padding
+//! follows the text.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -39,13 +41,14 @@ fn text_of(argument: &ArrayRef, row: usize) -> Option<&str> {
     }
 }
 
-/// One row of arguments, and the index of the argument that follows the last one used.
+/// One row of arguments, and the index of the next argument to use.
 struct Formatter<'a> {
     arguments: Vec<Option<&'a str>>,
     next: usize,
 }
 
-/// A format specifier with its argument.
+/// The argument of a format specifier and its minimum width in characters. If the width is negative, the padding
+/// follows the text.
 struct Place<'a> {
     argument: Option<&'a str>,
     width: i64,
@@ -74,7 +77,7 @@ impl<'a> Formatter<'a> {
         Ok(formatted)
     }
 
-    /// Returns the argument at a 1-based position, or the next one.
+    /// Returns the argument at a 1-based position, or the next argument if `position` is `None`.
     fn argument(&mut self, position: Option<i64>) -> Result<Option<&'a str>> {
         let index = match position {
             Some(0) => return exec_err!("format specifies argument 0, but arguments are numbered from 1"),
@@ -88,7 +91,7 @@ impl<'a> Formatter<'a> {
         Ok(*argument)
     }
 
-    /// Reads a flag and a width. `digits` is a number that was already read and is not a position: the width.
+    /// Parses the flag `-` and the width. If `digits` is not `None`, the width is already parsed, and is `digits`.
     fn width(&mut self, rest: &mut Peekable<Chars<'_>>, digits: Option<i64>) -> Result<i64> {
         if let Some(width) = digits {
             return Ok(width);
@@ -119,7 +122,7 @@ fn unterminated<T>() -> Result<T> {
     exec_err!("unterminated format() type specifier")
 }
 
-/// Reads digits: a position if `$` follows, otherwise a width.
+/// Parses a number. Returns the position if `$` follows the number, otherwise the width. The other value is `None`.
 fn position(rest: &mut Peekable<Chars<'_>>) -> Result<(Option<i64>, Option<i64>)> {
     let digits = number(rest)?;
     Ok(match digits {

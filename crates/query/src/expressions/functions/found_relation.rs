@@ -1,4 +1,4 @@
-//! The check of `'t'::regclass`, which fails if there is no relation `t`.
+//! Function that `'t'::regclass` calls. It fails if there is no relation `t`.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use taut_sql::FOUND_RELATION;
 
 use crate::error::QueryError;
 
-/// The function returns its first argument, an oid. A null oid is an error. The second argument is the name of the
-/// relation. It is volatile, because constant folding must not evaluate it.
+/// Creates the function. It returns its first argument, an oid, or fails if the oid is null. The second argument is the
+/// name of the relation, for the error. The function is volatile, so constant folding does not evaluate it.
 pub(super) fn found_relation() -> Arc<ScalarUDF> {
     let types = vec![DataType::Int64, DataType::Utf8View];
     let compute = Arc::new(|arguments: &[ColumnarValue]| check(arguments));

@@ -1,5 +1,5 @@
-//! `to_timestamp` of seconds since 1970. The engine computes in nanoseconds, and returns the greatest timestamp of
-//! their range for all later ones.
+//! `to_timestamp` of seconds since 1970. DataFusion computes in 64-bit nanoseconds. For a later instant than these can
+//! hold, it returns the greatest timestamp that they hold.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use datafusion::logical_expr::{
 };
 use taut_types::LogicalType;
 
-/// The function that replaces the engine's `to_timestamp`.
+/// Returns the function that replaces DataFusion's `to_timestamp`.
 pub(super) fn to_timestamp() -> Arc<ScalarUDF> {
     Arc::new(ToTimestamp::udf(&ConfigOptions::default()))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ToTimestamp {
-    /// The engine's function, which parses text.
+    /// DataFusion's function, which parses text.
     engine: Arc<ScalarUDF>,
     signature: Signature,
 }

@@ -1,7 +1,7 @@
 //! Functions that return intervals: `age`, the `justify` functions and `make_interval`.
 //!
 //! ```text
-//!   age('2024-03-31', '2024-02-29')     1 mon 2 days       months and days of the calendar, not only days
+//!   age('2024-03-31', '2024-02-29')     1 mon 2 days       calendar months and days, not only days
 //!   justify_hours('27 hours')           1 day 03:00:00     24 hours are a day
 //!   justify_days('35 days')             1 mon 5 days       30 days are a month
 //! ```
@@ -77,8 +77,8 @@ fn ages(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(ages.collect::<Result<IntervalMonthDayNanoArray>>()?))
 }
 
-/// The months, days and time from one timestamp to another. A negative number of days borrows the days of the earlier
-/// timestamp's month.
+/// Returns the months, days and time from `start` to `end`. If the number of days is negative, subtracts a month and
+/// adds the days of the month in which the earlier timestamp lies.
 fn age(end: NaiveDateTime, start: NaiveDateTime) -> SignedParts {
     let (early, late, sign) = if end < start { (end, start, -1) } else { (start, end, 1) };
     let month = |moment: NaiveDateTime| i64::from(moment.year()) * 12 + i64::from(moment.month0());
@@ -116,7 +116,7 @@ fn adjust(intervals: &[ArrayRef], adjust: fn(SignedParts) -> SignedParts) -> Res
     Ok(Arc::new(adjusted))
 }
 
-/// Moves whole days of the time to the days, and gives both the same sign.
+/// Converts each 24 hours of the time to a day. Days and time get the same sign.
 fn hours_to_days(SignedParts { months, mut days, mut micros }: SignedParts) -> SignedParts {
     days += micros / MICROSECONDS_PER_DAY;
     micros %= MICROSECONDS_PER_DAY;
@@ -128,7 +128,7 @@ fn hours_to_days(SignedParts { months, mut days, mut micros }: SignedParts) -> S
     SignedParts { months, days, micros }
 }
 
-/// Moves whole months of the days to the months, and gives both the same sign.
+/// Converts each 30 days to a month. Months and days get the same sign.
 fn days_to_months(SignedParts { mut months, mut days, micros }: SignedParts) -> SignedParts {
     months += days / DAYS_PER_MONTH;
     days %= DAYS_PER_MONTH;
@@ -140,7 +140,7 @@ fn days_to_months(SignedParts { mut months, mut days, micros }: SignedParts) -> 
     SignedParts { months, days, micros }
 }
 
-/// Moves whole days to months and whole days of the time to days. All parts get the same sign.
+/// Converts each 24 hours to a day and each 30 days to a month. All parts get the same sign.
 fn both(SignedParts { mut months, mut days, mut micros }: SignedParts) -> SignedParts {
     days += micros / MICROSECONDS_PER_DAY;
     micros %= MICROSECONDS_PER_DAY;
@@ -159,7 +159,7 @@ fn both(SignedParts { mut months, mut days, mut micros }: SignedParts) -> Signed
     SignedParts { months, days, micros }
 }
 
-/// Intervals of years, months, weeks, days, hours, minutes and seconds.
+/// Builds intervals from columns of years, months, weeks, days, hours, minutes and seconds.
 fn make_intervals(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let seconds = arguments[6].as_primitive::<Float64Type>();
     let intervals = (0..seconds.len()).map(|row| {

@@ -1,4 +1,4 @@
-//! Functions of arrays: sums with the result type of `sum`, removal of elements, and `ARRAY(SELECT ...)`.
+//! Functions on arrays: `array_sum`, `array_remove`, and the function that `ARRAY(SELECT ...)` calls.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::definition::ArgumentType::{Any, List};
 use super::definition::Definition;
 
 pub(super) const FUNCTIONS: [Definition; 3] = [
-    // `ARRAY(SELECT ...)` of no rows is an empty array.
+    // `ARRAY(SELECT ...)` returns an empty array if the query returns no rows.
     Definition { name: "taut_array_or_empty", arguments: &[&[List]], result: first_type, compute: or_empty },
     Definition { name: "array_sum", arguments: &[&[List]], result: sum_type, compute: sums },
     Definition { name: "array_remove", arguments: &[&[List, Any]], result: first_type, compute: removed },
@@ -40,7 +40,7 @@ fn or_empty(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(zip(&is_not_null(lists)?, lists, &Scalar::new(empty))?)
 }
 
-/// Removes the elements that equal a value. Null equals null.
+/// Removes the elements that equal the second argument. Null equals null.
 fn removed(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let lists = arguments[0].as_list::<i32>();
     let item = lists.value_type();
@@ -129,7 +129,7 @@ fn present<T: ArrowPrimitiveType>(
     range.filter(|index| items.is_valid(*index)).map(|index| items.value(index))
 }
 
-/// Adds values. Returns `None` if there are none.
+/// Returns the sum of values. Returns `None` if there are none.
 fn sum<T, E>(mut items: impl Iterator<Item = T>, add: impl Fn(T, T) -> Result<T, E>) -> Result<Option<T>, E> {
     match items.next() {
         None => Ok(None),

@@ -1,5 +1,5 @@
-//! Functions of PostgreSQL and DuckDB that the engine lacks, or computes differently. Where both systems have a
-//! function, it is PostgreSQL's.
+//! Functions of PostgreSQL and DuckDB that DataFusion lacks or computes differently. If both systems have a function of
+//! one name, this module implements PostgreSQL's.
 //!
 //! Each file declares the functions of one topic as constants of [`definition::Definition`].
 

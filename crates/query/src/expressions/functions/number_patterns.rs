@@ -1,5 +1,5 @@
-//! `to_char` of numbers, with PostgreSQL's patterns. `taut_sql` replaces a call of `to_char` by a call of this function
-//! if the pattern formats a number.
+//! `to_char` of numbers, with PostgreSQL's patterns. If the pattern of a `to_char` call formats a number, `taut_sql`
+//! replaces the call by a call of `number_to_char`.
 //!
 //! ```text
 //!   9 0             a digit; leading zeros are shown from the first 0 of the pattern on, spaces before it
@@ -9,8 +9,8 @@
 //!   FM              no spaces, and no trailing zeros after the last 0 of the pattern
 //! ```
 //!
-//! Without a sign in the pattern, a minus sign or a space precedes the first digit. If a number has more digits than
-//! the pattern, each digit is shown as `#`. Other characters, and text in double quotes, are written unchanged.
+//! Without a sign in the pattern, a minus sign or a space precedes the first digit. If a number has more integer digits
+//! than the pattern, each digit is shown as `#`. Other characters, and text in double quotes, are written unchanged.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Digits {
             return Self { is_negative: false, integer: "NaN".to_owned(), fraction: "#".repeat(fraction) };
         }
         if number.is_infinite() {
-            // More digits than any pattern has, so each is shown as `#`.
+            // This is longer than any pattern, so each digit of the pattern is shown as `#`.
             let integer = "1".repeat(usize::from(u16::MAX));
             return Self { is_negative: number < 0.0, integer, fraction: String::new() };
         }
@@ -103,7 +103,7 @@ impl Digits {
     }
 }
 
-/// The digits of an integer plus one.
+/// Adds one to an integer, given as decimal digits.
 fn incremented(digits: &str) -> String {
     let kept = digits.trim_end_matches('9');
     let nines = digits.len() - kept.len();
@@ -153,9 +153,10 @@ struct NumberPattern {
     integer_digits: usize,
     /// Number of digits after the decimal point.
     fraction_digits: usize,
-    /// Index of the first `0` among the digits before the point. From there on, leading zeros are shown.
+    /// Index of the first `0` among the digits before the point. Leading zeros are shown from this digit on.
     first_zero: Option<usize>,
-    /// Number of digits after the point up to the last `0`. They are shown even if they are trailing zeros.
+    /// Number of digits after the point up to the last `0` of the pattern. These digits are shown even if they are
+    /// trailing zeros.
     fraction_digits_min: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Functions of numbers: buckets of equal width, factorials, common divisors and multiples, signs,
-//! digits, and infinity.
+//! Functions on numbers: buckets of equal width, factorials, common divisors and multiples, signs, scales, infinity and
+//! bit counts.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ fn width_bucket(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     }
 }
 
-/// -1, 0 or 1. The sign of NaN is 0.
+/// Returns the sign of each number: -1, 0 or 1. The sign of NaN is 0.
 fn sign(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let sign = |number: f64| f64::from(i8::from(number > 0.0) - i8::from(number < 0.0));
     Ok(Arc::new(arguments[0].as_primitive::<Float64Type>().unary::<_, Float64Type>(sign)))
@@ -98,7 +98,7 @@ fn scale_of(data_type: &DataType) -> i8 {
     }
 }
 
-/// Unscaled values of three columns of integers and decimals, converted to their greatest scale.
+/// Returns the unscaled values of three columns of integers and decimals, converted to the greatest scale of the three.
 fn aligned(numbers: &[ArrayRef]) -> Result<[Vec<i256>; 3]> {
     let most = numbers.iter().map(|number| scale_of(number.data_type())).max().unwrap_or(0);
     let aligned = |number: &ArrayRef| -> Result<Vec<i256>> {
@@ -117,7 +117,7 @@ fn exact_bucket(operand: i256, low: i256, high: i256, count: i64) -> Result<i64>
     if low == high {
         return exec_err!("lower bound cannot equal upper bound");
     }
-    // Descending bounds: negating all numbers gives ascending buckets.
+    // If the bounds are descending, negates all numbers, so the bounds ascend.
     let negated = |number: i256| if low > high { number.wrapping_neg() } else { number };
     let (operand, low, high) = (negated(operand), negated(low), negated(high));
     if operand < low {
@@ -126,7 +126,7 @@ fn exact_bucket(operand: i256, low: i256, high: i256, count: i64) -> Result<i64>
     if operand >= high {
         return Ok(count + 1);
     }
-    // The product may exceed 256 bits if a decimal of 38 digits is scaled by 38 more.
+    // The product may exceed 256 bits if a decimal of 38 digits is converted to a scale of 38.
     let product = (operand - low).checked_mul(i256::from_i128(count.into()));
     let product = product.ok_or_else(|| exec_datafusion_err!("value overflows numeric format"))?;
     Ok(product.wrapping_div(high - low).as_i128() as i64 + 1)
@@ -149,12 +149,12 @@ fn bucket(operand: f64, low: f64, high: f64, count: i64) -> Result<i64> {
     if operand >= high {
         return Ok(count + 1);
     }
-    // If the difference of the bounds overflows, that of their halves does not.
+    // The difference of the bounds may overflow, but the difference of their halves does not.
     let share = match high - low {
         width if width.is_finite() => (operand - low) / width,
         _ => (operand / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0),
     };
-    // Rounding must not reach the bucket beyond the last.
+    // Rounding may return the bucket after the last one, so the result is limited.
     Ok(((count as f64 * share) as i64).min(count - 1) + 1)
 }
 
@@ -219,14 +219,14 @@ fn combined(numbers: &[ArrayRef], combine: impl Fn(u128, u128) -> Option<u128>) 
     Ok(cast(&results, &target)?)
 }
 
-/// Scale of each number: the digits behind the decimal point that its type has.
+/// Returns the scale of each number: the number of digits after the decimal point in its type.
 fn scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     let scale = i32::from(scale_of(numbers[0].data_type()));
     let of_row = |row: usize| Ok(numbers[0].is_valid(row).then_some(scale));
     integers((0..numbers[0].len()).map(of_row))
 }
 
-/// Minimum scale that represents each decimal exactly.
+/// Returns the minimum scale that represents each decimal exactly.
 fn min_scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     let DataType::Decimal128(_, scale) = *numbers[0].data_type() else { return self::scale(numbers) };
     let needed = |number: i128| {
@@ -240,8 +240,8 @@ fn min_scale(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(needed))
 }
 
-/// Whether values are infinite if `expected`, otherwise whether they are finite. Only floating-point numbers can be
-/// infinite, and NaN is neither.
+/// Returns whether each value is infinite, or whether it is finite if `expected` is false. Only floating-point numbers
+/// can be infinite. NaN is neither infinite nor finite.
 fn is_infinite(values: &ArrayRef, expected: bool) -> ArrayRef {
     let numbers: Option<Float64Array> = values
         .data_type()
@@ -256,7 +256,8 @@ fn is_infinite(values: &ArrayRef, expected: bool) -> ArrayRef {
     booleans((0..values.len()).map(|row| values.is_valid(row).then(|| answer(row))))
 }
 
-/// Number of set bits in bytes, or in an integer at the width of its type.
+/// Returns the number of set bits in bytes or integers. A negative integer has the bits of its two's complement at the
+/// width of its type.
 fn bit_count(values: &[ArrayRef]) -> Result<ArrayRef> {
     if let Some(bytes) = values[0].as_any().downcast_ref::<BinaryViewArray>() {
         let bits = |bytes: &[u8]| bytes.iter().map(|byte| i64::from(byte.count_ones())).sum();

@@ -1,17 +1,26 @@
 //! Regular expression functions with PostgreSQL's syntax, flags and replacement strings.
 //!
 //! ```text
-//!   PostgreSQL              as the library of regular expressions writes it
+//!   PostgreSQL              crate `regex`
 //!   a.b                     (?s)a.b, because a dot also matches a line feed
 //!   \y \m \M \Y \Z          \b \b{start} \b{end} \B \z
 //!   [a[b]                   [a\[b]
 //! ```
 //!
-//! The flags are `i` and `c` for case, `n` and `m` for newline-sensitive matching, `p` and `w` for the two parts of it,
-//! `s` for none, `x` for patterns with spaces and comments, and `q` for literal text. Back references and lookaround
-//! assertions are errors.
+//! The flags are `i` and `c` for matching without and with case, `x` for patterns with spaces and comments, `q` for
+//! literal text, and `g` to replace all matches. These flags set how line feeds match:
 //!
-//! `regexp_matches`, `regexp_full_match` and `regexp_extract_all` are DuckDB's, where a dot does not match a line feed.
+//! ```text
+//!   s       a dot matches a line feed; ^ and $ match only at the start and the end of the text (default)
+//!   n, m    a dot does not match a line feed; ^ and $ also match at line feeds
+//!   p       a dot does not match a line feed
+//!   w       ^ and $ also match at line feeds
+//! ```
+//!
+//! Back references and lookaround assertions are errors.
+//!
+//! `regexp_matches`, `regexp_full_match` and `regexp_extract_all` are functions of DuckDB. By default, their dot does
+//! not match a line feed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -109,15 +118,15 @@ pub(super) const FUNCTIONS: [Definition; 10] = [
     },
 ];
 
-/// Functions of DuckDB, whose dot does not match a line feed unless the flags say so.
+/// Functions of DuckDB, in which a dot matches a line feed only with the flag `s` or `w`.
 const OF_DUCKDB: [&str; 3] = ["regexp_matches", "regexp_full_match", "regexp_extract_all"];
 
-/// Regular expressions compiled for a function.
+/// Cache of the regular expressions that one call of a function compiles.
 struct Patterns {
     function: &'static str,
     /// Compiled patterns, by pattern and flags.
     compiled: HashMap<(String, String), Pattern>,
-    /// Pattern and flags of the last row, with the compiled pattern. Most calls have one pattern for all rows.
+    /// Pattern and flags of the last row, with the compiled pattern. Usually all rows have the same pattern.
     last: Option<(String, String, Pattern)>,
 }
 
@@ -133,7 +142,8 @@ impl Patterns {
         Self { function, compiled: HashMap::new(), last: None }
     }
 
-    /// Returns the compiled pattern. Returns a reference, because a clone would build its caches again.
+    /// Returns the compiled pattern. Compiles it if it is new. Returns a reference, because a clone would build its
+    /// caches again.
     fn get(&mut self, pattern: &str, flags: &str) -> Result<&Pattern> {
         let is_last =
             |(last_pattern, last_flags, _): &(String, String, Pattern)| last_pattern == pattern && last_flags == flags;
@@ -196,8 +206,8 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Iterates over matches from a byte offset on. Unlike in the library, an empty match may directly follow another
-    /// match.
+    /// Iterates over the matches that start at the byte offset `from` or later. Unlike in the crate `regex`, an empty
+    /// match may directly follow another match.
     fn matches(&self, from: usize) -> impl Iterator<Item = Captures<'a>> {
         let mut at = Some(from);
         std::iter::from_fn(move || {
@@ -212,14 +222,14 @@ impl<'a> Search<'a> {
     }
 }
 
-/// One row of arguments, which are null if any of them is.
+/// One row of arguments, none of which is null.
 struct RegexRow<'a> {
     arguments: &'a [ArrayRef],
     row: usize,
 }
 
 impl<'a> RegexRow<'a> {
-    /// Returns the rows of the arguments. `None` for a row with a null.
+    /// Iterates over the rows of the arguments. Returns `None` for a row with a null.
     fn all(arguments: &'a [ArrayRef]) -> impl Iterator<Item = Option<Self>> {
         complete_rows(arguments).map(move |row| row.map(|row| Self { arguments, row }))
     }
@@ -228,7 +238,8 @@ impl<'a> RegexRow<'a> {
         self.arguments.get(index).map_or("", |argument| texts(argument).value(self.row))
     }
 
-    /// An integer argument, or `default` if the call does not have it. It must be at least `minimum`.
+    /// Returns the integer argument at `index`, or `default` if the call has fewer arguments. An integer below
+    /// `minimum` is an error that contains `name`.
     fn integer(&self, index: usize, name: &str, minimum: i64, default: i64) -> Result<i64> {
         let number = self.arguments.get(index).map(|argument| argument.as_primitive::<Int64Type>().value(self.row));
         match number {
@@ -239,7 +250,8 @@ impl<'a> RegexRow<'a> {
         }
     }
 
-    /// Byte offset of the character at which a search starts. Returns `None` if it is behind the end of the text.
+    /// Returns the byte offset at which a search starts. The argument at `index` is its 1-based position in characters.
+    /// Returns `None` if the position is beyond the end of the text.
     fn start(&self, index: usize) -> Result<Option<usize>> {
         let start = self.integer(index, "start", 1, 1)?;
         let text = self.text(0);
@@ -258,7 +270,7 @@ fn matching(arguments: &[ArrayRef], name: &'static str) -> Result<ArrayRef> {
     Ok(Arc::new(answers.collect::<Result<BooleanArray>>()?))
 }
 
-/// The groups of the first match, or the whole match of a pattern without groups.
+/// Returns the groups of the first match, or the whole match if the pattern has no groups.
 fn first_match(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_match");
     let mut lists = ListBuilder::new(StringViewBuilder::new());
@@ -293,14 +305,15 @@ fn all_matches(arguments: &[ArrayRef]) -> Result<ArrayRef> {
             return exec_err!("Pattern has {} groups. Cannot access group {group}", regex.captures_len() - 1);
         }
         lists.append_value(regex.captures_iter(row.text(0)).map(|groups| {
-            // A group that did not take part in the match is empty.
+            // The value of a group without a match is an empty string.
             Some(groups.get(group).map_or("", |group| group.as_str()).to_owned())
         }));
     }
     Ok(Arc::new(lists.finish()))
 }
 
-/// Splits strings at matches. Empty matches at the end of a text, or next to another match, do not split.
+/// Splits strings at matches. Empty matches at the start or the end of a text, or directly after another match, do not
+/// split.
 fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_split_to_array");
     let mut lists = ListBuilder::new(StringViewBuilder::new());
@@ -336,7 +349,8 @@ fn count(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(counts.collect::<Result<Int64Array>>()?))
 }
 
-/// Returns the n-th match from the start of the search. The argument at index `number` is n, which is 1-based.
+/// Returns the n-th match. The argument at index `start` is the position at which the search starts. The argument at
+/// index `number` is n, which is 1-based. Returns `None` if there is no such match.
 fn nth_match<'a>(row: &RegexRow<'a>, regex: &'a Regex, start: usize, number: usize) -> Result<Option<Captures<'a>>> {
     let number_of_match = row.integer(number, "n", 1, 1)?;
     let Some(start) = row.start(start)? else { return Ok(None) };
@@ -350,7 +364,8 @@ fn group_index(row: &RegexRow<'_>, index: usize) -> Result<usize> {
     Ok(usize::try_from(row.integer(index, "subexpr", 0, 0)?).unwrap_or(usize::MAX))
 }
 
-/// Position of the start or the end of a match, in characters. Returns 0 if there is no match.
+/// Returns the 1-based character position at which a match starts, or the position after its end. Returns 0 if there is
+/// no match.
 fn position(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_instr");
     let positions = RegexRow::all(arguments).map(|row| {
@@ -374,7 +389,7 @@ fn position(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(positions.collect::<Result<Int64Array>>()?))
 }
 
-/// Returns a match, or one of its groups.
+/// Returns the n-th match, or one of its groups.
 fn part(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_substr");
     let parts = RegexRow::all(arguments).map(|row| {
@@ -389,14 +404,14 @@ fn part(arguments: &[ArrayRef]) -> Result<ArrayRef> {
 
 fn replace(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut patterns = Patterns::new("regexp_replace");
-    // The fourth argument has the flags, or the position at which the search starts.
+    // The fourth argument is the flags, or the position at which the search starts.
     let has_start = arguments.get(3).is_some_and(|argument| argument.as_primitive_opt::<Int64Type>().is_some());
     let flags_index = if has_start { 5 } else { 3 };
     let replaced = RegexRow::all(arguments).map(|row| {
         let Some(row) = row else { return Ok(None) };
         let pattern = patterns.get(row.text(1), row.text(flags_index))?;
         let start = if has_start { row.start(3)? } else { Some(0) };
-        // The number of the match to replace, 0 for all.
+        // Ordinal of the match to replace, or 0 for all matches.
         let number = match arguments.len() > 4 {
             true => row.integer(4, "n", 0, 1)?,
             false => i64::from(!pattern.is_global),

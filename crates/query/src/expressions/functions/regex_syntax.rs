@@ -1,6 +1,6 @@
-//! Translates PostgreSQL's regular expressions to the syntax of the regular expression library.
+//! Translates PostgreSQL's regular expressions to the syntax of the crate `regex`.
 
-/// Translates a pattern to the syntax of the library.
+/// Translates a pattern to the syntax of the crate `regex`.
 pub(super) fn translated(pattern: &str) -> String {
     let mut translated = String::with_capacity(pattern.len());
     let mut rest = pattern.chars();
@@ -55,14 +55,14 @@ pub(super) fn translated(pattern: &str) -> String {
     translated
 }
 
-/// Translates the word boundaries `[[:<:]]` and `[[:>:]]`. Returns the translation and the length of the boundary after
-/// its first bracket. Returns `None` for other text.
+/// Translates the word boundaries `[[:<:]]` and `[[:>:]]`. `after` is the text after the first bracket. Returns the
+/// translation, and the length of the rest of the boundary in bytes. Returns `None` for other text.
 fn word_boundary(after: &str) -> Option<(&'static str, usize)> {
     let boundaries = [("[:<:]]", "\\b{start}"), ("[:>:]]", "\\b{end}")];
     boundaries.iter().find_map(|(written, boundary)| after.starts_with(written).then_some((*boundary, written.len())))
 }
 
-/// Where a character is: outside of brackets, directly behind `[` or `[^`, or further inside.
+/// Position of a character: outside of a bracket expression, directly after `[` or `[^`, or further inside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bracket {
     Outside,

@@ -1,5 +1,5 @@
 //! `strptime` and `try_strptime`: parse text as timestamps, with the patterns of C and DuckDB. Fields that the pattern
-//! lacks are taken from 1900-01-01 00:00:00.
+//! lacks have the values of 1900-01-01 00:00:00.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Functions of text: quoting for SQL, characters by number, hexadecimal digits, parts between separators, similarity.
+//! Functions on text: lengths, padding, quoting for SQL, code points, hexadecimal digits, splitting, escapes and
+//! similarity.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub(super) const FUNCTIONS: [Definition; 15] = [
     Definition { name: "unicode", arguments: &[&[Text]], result: result::integer, compute: first_characters },
 ];
 
-/// Words that PostgreSQL quotes when they are names. Sorted.
+/// Key words that must be quoted in names, as in PostgreSQL. Sorted.
 const RESERVED: &str = "\
     all analyse analyze and any array as asc asymmetric authorization between bigint binary bit boolean both case \
     cast char character check coalesce collate collation column concurrently constraint create cross current_catalog \
@@ -80,7 +81,7 @@ pub(super) fn quoted_literal(text: &str) -> String {
 /// Maximum length of a padded string in bytes, as in PostgreSQL.
 pub(super) const PADDED_BYTES_MAX: usize = 1 << 30;
 
-/// Truncates or pads strings to a length. `joined` combines a string and its padding.
+/// Truncates or pads strings to a length in characters. `joined` combines a string and its padding.
 fn padded(arguments: &[ArrayRef], joined: fn(&str, String) -> String) -> Result<ArrayRef> {
     let lengths = arguments[1].as_primitive::<Int64Type>();
     let padded = complete_rows(arguments).map(|row| {
@@ -102,7 +103,7 @@ fn padded(arguments: &[ArrayRef], joined: fn(&str, String) -> String) -> Result<
     Ok(Arc::new(padded.collect::<Result<StringViewArray>>()?))
 }
 
-/// Numbers of characters, bytes or elements.
+/// Returns the length of text in characters, of bytes in bytes, or of arrays in elements.
 fn lengths(values: &[ArrayRef]) -> Result<ArrayRef> {
     let value = &values[0];
     let characters = |text: &str| if text.is_ascii() { text.len() } else { text.chars().count() };
@@ -149,7 +150,7 @@ fn characters(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(numbers.map(|number| number.map(character).transpose()).collect::<Result<StringViewArray>>()?))
 }
 
-/// Hexadecimal digits of integers. Negative numbers have all digits of their type, 32 or 64 bits.
+/// Returns the hexadecimal digits of integers. Negative numbers have all digits of their type, 32 or 64 bits.
 fn hexadecimal(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     let digits: fn(i64) -> String = match numbers[0].data_type() {
         DataType::Int8 | DataType::Int16 | DataType::Int32 => |number| format!("{:x}", number as i32),
@@ -161,7 +162,8 @@ fn hexadecimal(numbers: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(numbers.map(|number| number.map(digits)).collect::<StringViewArray>()))
 }
 
-/// Splits strings at separators. An empty separator splits into characters, and null does not split.
+/// Splits strings at separators. An empty separator splits into characters. With a null separator, the result is the
+/// whole string.
 fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let mut lists = ListBuilder::new(StringViewBuilder::new());
     for (text, separator) in texts(&arguments[0]).iter().zip(texts(&arguments[1])) {
@@ -175,7 +177,7 @@ fn split(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(lists.finish()))
 }
 
-/// Decodes the escapes `\0061`, `\+000061`, `\u0061` and `\U00000061` of a character, and two backslashes.
+/// Decodes escaped characters, `\0061`, `\+000061`, `\u0061` and `\U00000061`, and escaped backslashes, `\\`.
 fn unescaped(escaped: &[ArrayRef]) -> Result<ArrayRef> {
     map_text(&escaped[0], |text| match unescape(text) {
         Some(unescaped) => Ok(Some(unescaped)),
@@ -206,8 +208,8 @@ fn unescape(text: &str) -> Option<String> {
     Some(unescaped + rest)
 }
 
-/// Rewrites patterns of `LIKE` so that their escape character is the backslash. With an empty escape, the pattern has
-/// no escape character.
+/// Rewrites `LIKE` patterns to use the backslash as escape character. The second argument is the escape character of
+/// the pattern. If it is empty, the pattern has no escape character.
 fn escaped_patterns(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (patterns, escapes) = (texts(&arguments[0]), texts(&arguments[1]));
     let escaped = patterns.iter().zip(escapes).map(|(pattern, escape)| match (pattern, escape) {
@@ -237,7 +239,7 @@ fn escaped_pattern(pattern: &str, escape: &str) -> Result<String> {
     Ok(escaped)
 }
 
-/// Number of positions at which two strings of equal length differ.
+/// Returns the number of bytes in which two strings of equal length differ.
 fn hamming(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let pairs = texts(&arguments[0]).iter().zip(texts(&arguments[1]));
     let differences = pairs.map(|(left, right)| {
@@ -251,7 +253,7 @@ fn hamming(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(differences.collect::<Result<Int64Array>>()?))
 }
 
-/// Jaccard similarity: the share of the distinct bytes of two strings that occur in both.
+/// Returns the Jaccard similarity: the share of the distinct bytes of two strings that occur in both.
 fn jaccard(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let pairs = texts(&arguments[0]).iter().zip(texts(&arguments[1]));
     let similarities = pairs.map(|(left, right)| {
@@ -265,7 +267,7 @@ fn jaccard(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(similarities.collect::<Result<Float64Array>>()?))
 }
 
-/// Code point of the first character of each string, and -1 for an empty string.
+/// Returns the code point of the first character of each string, or -1 for an empty string.
 fn first_characters(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let first = |text: &str| text.chars().next().map_or(-1, |character| character as i32);
     integers(texts(&arguments[0]).iter().map(|text| Ok(text.map(first))))

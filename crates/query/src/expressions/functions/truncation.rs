@@ -1,4 +1,4 @@
-//! `date_trunc` of timestamps, dates, times and intervals. The engine's function lacks some fields, rejects plural
+//! `date_trunc` of timestamps, dates, times and intervals. DataFusion's function lacks some fields, rejects plural
 //! names, and fails for timestamps that 64 bits of nanoseconds cannot hold.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::super::dates::{as_intervals, is_text};
 use super::calendar::{first_of_month, month_number};
 use super::type_names::name_in_postgres;
 
-/// The function `date_trunc`.
+/// Returns the function `date_trunc`.
 pub(super) fn date_trunc() -> Arc<ScalarUDF> {
     let signature = Signature::user_defined(Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(DateTrunc { aliases: vec!["datetrunc".to_owned()], signature }))
@@ -43,7 +43,8 @@ enum TruncatedTo {
     Micros(i64),
     Day,
     Week,
-    /// A number of months. Centuries and millennia begin with the year 1, decades with the year 0.
+    /// `count` months, counted from January of `first_year`. Centuries and millennia begin with the year 1, decades
+    /// with the year 0.
     Months {
         count: i64,
         first_year: i64,
@@ -74,7 +75,7 @@ impl TruncatedTo {
         })
     }
 
-    /// Microseconds since 1970, truncated.
+    /// Truncates a timestamp, given in microseconds since 1970.
     fn of_micros(self, micros: i64) -> Result<i64, ArrowError> {
         let out_of_range = || ArrowError::ComputeError("timestamp out of range".to_owned());
         let days = micros.div_euclid(DAY);
@@ -93,7 +94,7 @@ impl TruncatedTo {
         days.checked_mul(DAY).ok_or_else(out_of_range)
     }
 
-    /// Truncates an interval towards zero: its parts below the field become zero.
+    /// Truncates an interval towards zero: the parts smaller than the field become zero.
     fn of_interval(self, interval: IntervalMonthDayNano) -> Result<IntervalMonthDayNano, ArrowError> {
         let IntervalMonthDayNano { months, days, nanoseconds } = interval;
         Ok(match self {
@@ -131,7 +132,7 @@ impl TruncatedTo {
     }
 }
 
-/// Days from the year 1, where the first is day 1, to 1970-01-01.
+/// Number of the day 1970-01-01 if 0001-01-01 is day 1.
 const DAYS_TO_1970: i64 = 719_163;
 
 impl ScalarUDFImpl for DateTrunc {
@@ -201,7 +202,8 @@ impl ScalarUDFImpl for DateTrunc {
         }
     }
 
-    /// Truncation preserves the order, except for intervals, which are compared by their length.
+    /// Truncation preserves the order of timestamps, dates and times, but not of intervals: 40 days are longer than a
+    /// month, but become zero if both are truncated to months.
     fn output_ordering(&self, operands: &[ExprProperties]) -> Result<SortProperties> {
         let is_constant = operands[0].sort_properties == SortProperties::Singleton;
         let is_interval = matches!(operands[1].range.data_type(), DataType::Interval(_));

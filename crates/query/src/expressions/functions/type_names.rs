@@ -7,14 +7,14 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 
-/// The functions `pg_typeof` and `typeof`.
+/// Returns the functions `pg_typeof` and `typeof`.
 pub(super) fn functions() -> [Arc<ScalarUDF>; 2] {
     let signature = Signature::any(1, Volatility::Immutable);
     [true, false]
         .map(|is_postgres| Arc::new(ScalarUDF::new_from_impl(TypeName { is_postgres, signature: signature.clone() })))
 }
 
-/// `pg_typeof` or `typeof`.
+/// The function `pg_typeof` or `typeof`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TypeName {
     is_postgres: bool,

@@ -1,4 +1,4 @@
-//! The types of PostgreSQL that Taut has, with their oids, and `format_type`.
+//! PostgreSQL's types that Taut supports, with their oids, and the function `format_type`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) const FUNCTIONS: [Definition; 1] = [Definition {
     compute: format_types,
 }];
 
-/// A type of PostgreSQL.
+/// A type of PostgreSQL, as in `pg_type`.
 #[derive(Debug)]
 pub struct TypeOid {
     pub oid: i64,
@@ -24,11 +24,11 @@ pub struct TypeOid {
     pub name: &'static str,
     /// Name in SQL.
     pub sql_name: &'static str,
-    /// Bytes of a value; -1 if they vary.
+    /// Length of a value in bytes. It is -1 if the length varies, and -2 for a string with a zero byte at the end.
     pub bytes: i16,
     /// PostgreSQL's code of the category: `N` for numbers, `S` for text, and so on.
     pub category: &'static str,
-    /// Oid of its array type; 0 if it has none.
+    /// Oid of the array type of this type; 0 if there is none.
     pub array: i64,
 }
 
@@ -71,7 +71,7 @@ pub fn type_oid(name: &str) -> TypeOid {
     TYPES.into_iter().find(|known| known.name == name).unwrap_or(UNKNOWN)
 }
 
-/// Returns the SQL name of each type. A null oid gives null, and a null modifier is the same as no modifier.
+/// Returns the SQL name of each type. The result of a null oid is null. A null modifier means no modifier.
 fn format_types(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (oids, modifiers) = (arguments[0].as_primitive::<Int64Type>(), arguments[1].as_primitive::<Int64Type>());
     let name = |row: usize| {

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf}
 /// The name that the functions return.
 const USER: &str = "taut";
 
-/// The functions, which SQL calls without parentheses.
+/// Creates the functions, which SQL calls without parentheses.
 pub(super) fn functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     ["current_user", "session_user", "user"].into_iter().map(|name| {
         let result = ColumnarValue::Scalar(ScalarValue::Utf8View(Some(USER.to_owned())));

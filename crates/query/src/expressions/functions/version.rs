@@ -6,7 +6,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 
-/// The function, whose result begins with `Taut`.
+/// Creates the function. Its result is, for example, `Taut 1.0.0 on x86_64-linux`.
 pub(super) fn version() -> Arc<ScalarUDF> {
     let text = format!("Taut {} on {}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
     let result = ColumnarValue::Scalar(ScalarValue::Utf8View(Some(text)));
