@@ -58,7 +58,7 @@ fn without_exponents(texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(written.collect::<StringViewArray>()))
 }
 
-/// Rewrites a number with an exponent as digits. Returns `None` for other strings, also for numbers without an
+/// Rewrites a number with an exponent as digits. Returns `None` for other strings, including numbers without an
 /// exponent.
 fn digits(text: &str) -> Option<String> {
     let (number, exponent) = text.trim().split_once(['e', 'E'])?;

@@ -155,7 +155,7 @@ pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
             if let Some(filter) = &call.params.filter {
                 guard_arguments(&mut call.params.args, filter, schema)?;
             }
-            // The other expressions of a window function are not changed, like those of a sort.
+            // Like the expressions of a sort, the other expressions of a window function are not changed.
             Ok(Transformed::new(Expr::WindowFunction(call), true, TreeNodeRecursion::Jump))
         }
         other => Ok(Transformed::no(other)),

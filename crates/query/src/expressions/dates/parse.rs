@@ -322,8 +322,8 @@ mod tests {
             assert_eq!(micros(text, true), Some(noon + hours * hour + half), "{text}");
             assert_eq!(micros(text, false), Some(noon), "{text}");
         }
-        // In March, clocks skip from 2:00 to 3:00, so 2:30 keeps the offset +01. In October, they go back from 3:00 to
-        // 2:00, so 2:30 occurs twice.
+        // In March, clocks skip from 2:00 to 3:00, so 2:30 has the earlier offset +01. In October, they go back from
+        // 3:00 to 2:00, so 2:30 occurs twice.
         let utc = |text| micros(text, true).unwrap();
         assert_eq!(utc("2024-03-31 02:30 Europe/Zurich"), utc("2024-03-31 01:30Z"));
         assert_eq!(utc("2024-10-27 02:30 Europe/Zurich"), utc("2024-10-27 01:30Z"));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The flags are `i` and `c` for matching without and with case, `x` for patterns with spaces and comments, `q` for
-//! literal text, and `g` to replace all matches. These flags set how line feeds match:
+//! literal text, and, in `regexp_replace`, `g` to replace all matches. These flags set how line feeds match:
 //!
 //! ```text
 //!   s       a dot matches a line feed; ^ and $ match only at the start and the end of the text (default)
