@@ -41,7 +41,7 @@ use crate::plan::parameters::BindParameters;
 use crate::plan::statement_to_plan;
 use crate::write::changes::{Changes, WrittenRows};
 
-/// Maximum number of attempts to run a statement that meets write conflicts.
+/// Maximum number of attempts of a statement that fails with a write conflict.
 pub(super) const ATTEMPTS_MAX: usize = 1_000;
 
 /// A mutation with its parameters and plan cache entry.
@@ -158,7 +158,7 @@ impl QuerySession {
     }
 
     /// Handles a violated key of an `INSERT ... ON CONFLICT`. Returns `Ok` if the statement must be retried, because
-    /// the other row was not visible when it began.
+    /// the existing row with the same key was not visible when the statement began.
     pub(super) fn handle_key_violation(&self, mutation: &Mutation, violation: Violation) -> Result<()> {
         let table = self.table(&self.name(&mutation.table)?)?;
         let keys = conflict_keys(mutation, &table)?;
@@ -344,8 +344,8 @@ impl QuerySession {
             MutationKind::Insert => mutation.conflict().is_some() || mutation.listed_rows().is_some_and(is_small_list),
             MutationKind::Merge => false,
         };
-        // If the design of a table prescribes encodings, new rows go to blocks, which check whether they fit the
-        // encodings.
+        // If the design of a table prescribes encodings, new rows are written to blocks, where their values are checked
+        // against the encodings.
         let Some(values) = positional(parameters).filter(|_| is_simple && table.design.encodings.is_empty()) else {
             return Ok(None);
         };
@@ -354,7 +354,7 @@ impl QuerySession {
             CacheLookup::Plan(cached) if cached.relies_on_keys && !self.are_keys_valid() => return Ok(None),
             CacheLookup::Plan(cached) if cached.accepts(values) => return Ok(Some(cached)),
             CacheLookup::NoCache => return Ok(None),
-            // A null does not determine the type of later values.
+            // The type of a null parameter is unknown, but the cached plan needs a type for later values.
             CacheLookup::Plan(_) | CacheLookup::ShouldCache if values.contains(&Value::Null) => return Ok(None),
             CacheLookup::Plan(_) | CacheLookup::ShouldCache => {}
         }
@@ -405,7 +405,7 @@ impl QuerySession {
         let BoundMutation { query, assigned, .. } = bind_mutation(conflict_update.as_ref().unwrap_or(mutation), table)?;
         let state = self.target_state(changes, table, *names)?;
         let plan = statement_to_plan(&state, &engine_query(query.query)).await?;
-        // This plan is not run.
+        // `plan` is only compiled for the cache, not run.
         withdraw_reads(&state);
         // Not recorded as uncacheable: other values may determine the types of all parameters.
         let Some(typed) = TypedPlan::infer(plan, values) else { return Ok(None) };
@@ -537,7 +537,7 @@ fn target_columns<'a>(table: &'a Table, values: &'a ColumnValues) -> Vec<TargetC
 /// Parses the defaults and the expressions of generated columns of a table.
 fn column_values(table: &Table) -> Result<ColumnValues> {
     let default = |(column, sql): (&ColumnIndex, &String)| {
-        // Cast to the type of the column, as in other inserts. SQL may have no name for the type.
+        // Casts to the type of the column, as in other inserts. `CAST` needs an SQL name, which the type may not have.
         let arrow = table.schema.column(*column).logical_type.arrow();
         Ok((*column, parse_expression(&format!("arrow_cast(({}), '{arrow:?}')", qualified_default(sql)))?))
     };
@@ -548,7 +548,7 @@ fn column_values(table: &Table) -> Result<ColumnValues> {
     })
 }
 
-/// Keys of a table that `ON CONFLICT` refers to.
+/// Returns the keys of a table that `ON CONFLICT` refers to, or all keys if it names none.
 fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a UniqueKey>> {
     let keys = &table.constraints.keys;
     let Some(conflict) = mutation.conflict() else { return Ok(Vec::new()) };

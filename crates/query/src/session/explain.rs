@@ -1,7 +1,7 @@
 //! `EXPLAIN` of statements that change rows.
 //!
 //! The rows that such a statement changes, and their new values, come from a query. `EXPLAIN` shows the plan of this
-//! query: see docs/adr/0018-changes-of-rows-are-queries.md. With `ANALYZE` the rows are changed, as in PostgreSQL.
+//! query: see docs/adr/0018-changes-of-rows-are-queries.md. `EXPLAIN ANALYZE` also changes the rows, as in PostgreSQL.
 
 use std::sync::Arc;
 
@@ -186,7 +186,7 @@ struct ExplainedPart {
     returned: Option<SchemaRef>,
 }
 
-/// Rows of an `EXPLAIN` with a prefix before the types of the plans.
+/// Returns the rows of an `EXPLAIN`, with a prefix before the type of each plan, as in `CTE a: logical_plan`.
 fn with_prefix(batch: &RecordBatch, prefix: &str) -> Result<RecordBatch> {
     let types = batch.column(0).as_string_opt::<i32>().into_iter().flatten();
     let types: StringArray = types.map(|plan_type| Some(format!("{prefix}{}", plan_type?))).collect();

@@ -1,7 +1,7 @@
-//! The schema `information_schema`, as in the SQL standard: tables, views, columns, constraints and sequences. The
-//! engine provides its tables of settings and functions.
+//! The schema `information_schema`, as in the SQL standard: tables, views, columns, constraints and sequences.
+//! DataFusion provides its tables of settings and functions.
 //!
-//! The engine's own tables of columns and views fail if any view cannot be planned, for example because it reads a
+//! DataFusion's own tables of columns and views fail if any view cannot be planned, for example because it reads a
 //! missing file. Here such a view has no columns.
 
 use std::sync::Arc;
@@ -140,7 +140,7 @@ const TABLES: [StandardTable; 9] = [
     },
 ];
 
-/// The schema, over the names that a statement can use.
+/// The schema `information_schema`, with the relations that one statement can read.
 #[derive(Debug)]
 pub struct InformationSchema {
     catalog: StatementCatalog,
@@ -275,7 +275,7 @@ fn yes_no(value: bool) -> Cell {
     text(if value { "YES" } else { "NO" })
 }
 
-/// The three columns that identify an object of a schema.
+/// The three columns that identify an object of a schema: catalog, schema and name.
 fn of(schema: &str, name: &str) -> Row {
     vec![text(CATALOG), text(schema), text(name)]
 }
@@ -426,7 +426,7 @@ fn check_constraints(table: &Table) -> Vec<Row> {
     checks.chain(not_null).collect()
 }
 
-/// Generated names for the `NOT NULL` constraints, which have no stored names, with their columns.
+/// Returns a generated name and the column of each `NOT NULL` constraint. These constraints have no stored names.
 fn not_null_names(table: &Table) -> Vec<(String, String)> {
     let columns = table.schema.columns().iter().filter(|column| !column.nullable);
     columns

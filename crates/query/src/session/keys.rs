@@ -3,7 +3,7 @@
 //! ```text
 //! rows written ── lock their keys until the transaction ends
 //!              ── look them up in the database as if the transaction committed now
-//!              ── if another transaction is about to delete a row found: wait for its end, then look up again
+//!              ── if another transaction has locked a found row: wait for its end, then look up again
 //! ```
 //!
 //! Every transaction locks a key before it looks it up. If two transactions write a key concurrently, one of them
@@ -270,7 +270,7 @@ pub(super) fn not_referenced(catalog: &Catalog, table: &Table, key: &ForeignKey,
     .into()
 }
 
-/// Waits for the end of a transaction that has locked one of `rows`. Returns whether there was one.
+/// Waits for the end of a transaction that has locked one of `rows`. Returns false if no transaction has.
 async fn wait_for(transaction: &Transaction, table: TableId, rows: &[RowId]) -> Result<bool> {
     for row in rows {
         if transaction.wait_for_row(table, *row).await? {

@@ -194,7 +194,7 @@ impl QuerySession {
         Ok((schema, design, declared))
     }
 
-    /// Creates a table with the columns of a plan and fills it with its rows. All columns are nullable.
+    /// Creates a table with the columns and the rows of a plan. All columns are nullable.
     pub(super) async fn fill_new_table(
         &self,
         name: &str,
@@ -264,7 +264,7 @@ impl QuerySession {
     ) -> Result<u64> {
         let file_columns = file_columns(table, columns)?;
         let (format, frame) = files::read(&self.context, files, options, Some(&file_columns)).await?;
-        // The header of a CSV file names its columns if it lacks some.
+        // A CSV file that lacks some columns is matched by the names in its header.
         let by_name = format == FileFormat::Parquet || frame.schema().fields().len() < file_columns.schema.len();
         let plan = map_to_columns(table, &file_columns.schema, "the file", by_name, frame.into_unoptimized_plan())?;
         self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
@@ -289,8 +289,8 @@ fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
     Ok(Schema::new(nullable.collect())?)
 }
 
-/// Replaces option `implicit_sort` by the columns that the foreign keys of a join imply, in option `sort_by`. Returns a
-/// notice for the user.
+/// Removes option `implicit_sort`. If its value is true, appends the columns that the foreign keys of a join imply to
+/// option `sort_by`, and returns a notice for the user.
 fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -> Result<Option<String>> {
     let Some(option_index) = options.iter().position(|(name, _)| name.eq_ignore_ascii_case(IMPLICIT_SORT)) else {
         return Ok(None);
@@ -303,7 +303,7 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
         };
     }
     let schema = schema_of(rows)?;
-    // If the option is repeated, the last value is used.
+    // If `sort_by` is repeated, its last value is used.
     let sort_option = options.iter_mut().rev().find(|(name, _)| name.eq_ignore_ascii_case("sort_by"));
     let explicit =
         TableDesign::from_options(sort_option.iter().map(|(name, value)| (name.as_str(), value.as_str())), &schema)?;
@@ -344,7 +344,8 @@ fn check_no_generated(table: &Table, rows: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// Columns of the table that a file holds, in the order of the file.
+/// Returns the columns of a table that a file holds, in the order of the file. Without `names`, these are all columns
+/// that are not generated.
 fn file_columns(table: &Table, names: &[String]) -> Result<FileColumns> {
     let is_generated = |column: ColumnIndex| table.constraints.generated.contains_key(&column);
     let column = |name: &String| match table.schema.index_of(name) {
@@ -367,7 +368,7 @@ fn file_columns(table: &Table, names: &[String]) -> Result<FileColumns> {
 }
 
 /// Maps the rows of a source to the columns of a table. CSV columns match by ordinal, others by name,
-/// case-insensitively if no name matches exactly. A column that the source lacks gets its default.
+/// case-insensitively if no name matches exactly. A column that the source lacks has its default, or null without one.
 fn map_to_columns(
     table: &Table,
     source_schema: &Schema,

@@ -1,4 +1,5 @@
-//! Maintenance by statements, and by commits when the mover has fallen behind. See `mover.rs`.
+//! Maintenance in the foreground: by `VACUUM` and `CHECKPOINT`, and by commits when the mover (`mover.rs`) has fallen
+//! behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +22,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 const COMPACTIONS_MAX: usize = 10_000;
 
 impl QuerySession {
-    /// Writes a checkpoint, so that the log before it is deleted.
+    /// Writes a checkpoint and deletes the log before it.
     pub(super) fn checkpoint(&self) -> Result<Outcome> {
         self.mover.shared().checkpoint(&self.store)?;
         Ok(Outcome::Done(Done::with_tag("CHECKPOINT")))
     }
 
-    /// Runs all compactions that are due on some tables, or on all tables if none is named. With `full`, continues
-    /// until each table is as if it had just been loaded.
+    /// Runs all due compactions of the named tables, or of all tables if `names` is empty. With `full`, runs a full
+    /// compaction, after which each table is as if it had just been loaded.
     pub(super) async fn vacuum(&self, full: bool, names: &[String]) -> Result<Outcome> {
         if self.is_in_transaction() {
             return Err(QueryError::Transaction {
@@ -84,10 +85,11 @@ impl QuerySession {
     }
 
     /// Runs the compaction that `choose` returns for a table, and retries it if its rows change concurrently. Returns
-    /// whether there was one. The caller must hold the maintenance lock of the table.
+    /// false if there is nothing to compact. The caller must hold the maintenance lock of the table.
     async fn compact_with_retries(&self, id: TableId, choose: impl Fn(&Table) -> Option<Compaction>) -> Result<bool> {
-        // A compaction fails if one of its pages grows meanwhile. Therefore pages are closed here, and the compaction
-        // takes only closed pages, once running commits have appended to them.
+        // A compaction fails if one of its pages grows meanwhile. Therefore all existing pages are closed: new commits
+        // append to newer pages, which the compaction does not read. Running commits may still append to closed pages,
+        // and cause a retry.
         self.store.close_pages();
         let mut attempts = 0;
         loop {
@@ -171,8 +173,8 @@ impl QuerySession {
 
     /// Time limit of a statement; `None` for no limit.
     ///
-    /// There is no limit on statements that set or show a setting of Taut, or on those that control a transaction,
-    /// except `COMMIT`. A limit that is too short can therefore still be changed.
+    /// Statements that set or show a setting of Taut have no limit, so a limit that is too short can still be changed.
+    /// Statements that control a transaction have no limit either, except `COMMIT`.
     pub fn time_limit(&self, statement: &Statement) -> Option<Duration> {
         let is_limited = match statement.class() {
             StatementClass::Setting => false,

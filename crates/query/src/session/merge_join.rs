@@ -56,7 +56,7 @@ where
     let stream = try_stream! {
         let mut first = rows.next().await;
         if matches!(&first, Some(Err(error)) if is_exhausted(error)) {
-            // Releases the memory of these operators before those of the new plan reserve it.
+            // Releases the memory of the old operators before the new ones reserve memory.
             drop(rows);
             rows = replan().await.map_err(|error| match error {
                 QueryError::Engine(error) => error,

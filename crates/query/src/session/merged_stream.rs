@@ -6,13 +6,13 @@
 //!   partition 0 -----------------------+    else computes partition 0 itself
 //! ```
 //!
-//! There are as many partitions as processors. If tasks computed all of them, the reading thread would take a processor
-//! from one of them each time it is woken for a batch. For short queries, this would take most of the time.
+//! There are as many partitions as processors. If each partition ran in a task, the reading thread would displace one
+//! of these tasks whenever it wakes for a batch. In short queries, these switches would take most of the time.
 //!
-//! This is only for plans that pass on the rows of a scan, where all partitions take segments from one queue. Their
-//! partitions return a batch, or a chance to cancel, within a short time, and do not wait for each other. A partition
-//! of a join could compute for minutes without a check for cancellation. The reader does not poll its own partition
-//! while others have rows ready, so rows that a repartitioning operator sends to that partition would pile up.
+//! Only plans that pass on the rows of a scan are merged in this way. Their partitions take segments from one queue and
+//! do not wait for each other. They soon return a batch or yield, so the reader can check for cancellation. A partition
+//! of a join could compute for minutes without yielding. Furthermore, the reader does not poll partition 0 while other
+//! partitions have rows ready, so rows that a repartitioning operator sends to partition 0 would pile up.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ use tokio::task::JoinError;
 /// reader computes.
 const WAITING_MAX: usize = 2;
 
-/// Starts a plan that passes on the rows of a scan. Dropping the stream ends the plan.
+/// Starts a plan that passes on the rows of a scan. Returns the rows of all partitions, in no particular order.
+/// Dropping the stream stops the plan.
 ///
 /// # Errors
 /// If a partition cannot be started.

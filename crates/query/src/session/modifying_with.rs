@@ -1,11 +1,11 @@
-//! Statements that change rows in `WITH`. As in PostgreSQL, all parts of such a statement see the rows as they were
-//! before it, and each part runs to its end, even if nothing reads the rows that it returns.
+//! Statements with an `INSERT`, `UPDATE`, `DELETE` or `MERGE` in `WITH`. Their parts are the statements in `WITH` and
+//! the statement after it. As in PostgreSQL, all parts see the rows as they were before the whole statement. Each part
+//! runs to its end, even if nothing reads the rows that it returns.
 //!
 //! ```text
-//!   compute   every part: the rows to write and those to remove, in order; the rows that a part returns are a relation
-//!             of the parts after it
-//!   compute   the rows of the statement after WITH
-//!   apply     every part, in order
+//!   1. compute the rows that each part in WITH writes and removes, in order; later parts can read the rows it returns
+//!   2. compute the statement after WITH
+//!   3. apply the changes of all parts, in order
 //! ```
 //!
 //! All parts are computed before any is applied, so no part sees the changes of another part.
@@ -38,8 +38,8 @@ struct ComputedPart<'a> {
 }
 
 impl QuerySession {
-    /// Runs a statement with statements in `WITH` that change rows, in the transaction in progress or in its own
-    /// transaction. Retries it after write conflicts like other changes of rows.
+    /// Runs a statement whose `WITH` changes rows, in the transaction in progress or in its own transaction. Retries it
+    /// after write conflicts, like other statements that change rows.
     pub(super) async fn run_modifying_with(
         &self,
         statement: &ModifyingWith,
@@ -66,7 +66,7 @@ impl QuerySession {
         }
     }
 
-    /// Returns the part with `ON CONFLICT` that changes the table whose constraint is violated.
+    /// Returns the first part with `ON CONFLICT` that changes a table of the violated constraint.
     fn violating_part<'a>(&self, statement: &'a ModifyingWith, violation: &Violation) -> Result<Option<&'a Mutation>> {
         for mutation in statement.mutations().filter(|mutation| mutation.conflict().is_some()) {
             if violation.tables().contains(&self.name(&mutation.table)?.as_str()) {
@@ -122,7 +122,7 @@ impl QuerySession {
         })
     }
 
-    /// Computes the changes of a part.
+    /// Computes the changes of a part without applying them.
     async fn compute_part<'a>(
         &self,
         changes: &Changes,

@@ -1,5 +1,5 @@
-//! `DROP TABLE`, `DROP VIEW` and `ALTER TABLE ... RENAME TO`. Views and foreign keys that depend on a dropped table,
-//! view or unique index are dropped with `CASCADE`, and otherwise prevent the statement.
+//! `DROP TABLE`, `DROP VIEW` and `ALTER TABLE ... RENAME TO`. With `CASCADE`, a drop also removes the views, foreign
+//! keys and column defaults that depend on the dropped objects. Without it, such a dependency is an error.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ impl QuerySession {
             drop_defaults(edit, &uses_of_owned(edit.catalog(), &tables))?;
             drop_foreign_keys(edit, &foreign_keys)?;
             drop_references_between(edit, &tables)?;
-            // A view is dropped before what it reads.
+            // A view is dropped before the relations that it reads.
             let dropped = dependent_views.iter().map(|(view, _)| view).chain(&views);
             drop_views(edit, dropped.map(String::as_str).collect())?;
             tables.iter().try_for_each(|table| edit.drop_table(*table))
@@ -89,7 +89,7 @@ impl QuerySession {
     pub(super) async fn rename_table(&self, name: &str, new_name: &str) -> Result<Outcome> {
         let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let (table, snapshot) = (self.table(name)?, self.snapshot());
-        // The text of a view names the table.
+        // The SQL text of a view contains the name of the table.
         let views = dependent_views(&snapshot, ObjectKind::Table, BTreeSet::from([name]));
         if !views.is_empty() {
             let dependencies = views.into_iter().map(|(view, on)| Dependency { dependent: view_text(&view), on });
@@ -109,10 +109,10 @@ impl QuerySession {
     }
 }
 
-/// Checks that the object with a name is of the kind that the statement names.
+/// Checks the kind of the object that is called `name`. Accepts a name without an object.
 ///
 /// # Errors
-/// If the object with this name is not of the kind that the statement names.
+/// If the object is not of kind `kind`.
 pub(super) fn check_kind(catalog: &Catalog, kind: ObjectKind, name: &str) -> Result<()> {
     let (is_table, is_view) = (catalog.table(name).is_some(), catalog.view(name).is_some());
     let is_sequence = !is_table && !is_view && catalog.sequence(name).is_some();
@@ -126,8 +126,8 @@ pub(super) fn check_kind(catalog: &Catalog, kind: ObjectKind, name: &str) -> Res
     }
 }
 
-/// Returns the views that read the named tables or views, directly or through other views. Each view occurs once, with
-/// the table or view that it reads. Named views are omitted.
+/// Returns the views that read the objects in `names`, all of kind `kind`, directly or through other views. Each view
+/// occurs once, with one relation that it reads, such as `table "t"`. Views in `names` are omitted.
 pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -> Vec<(String, String)> {
     let reads: Vec<(&str, Vec<String>)> =
         catalog.views().map(|view| (view.name.as_str(), relations_of_view(view))).collect();
@@ -144,12 +144,12 @@ pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeS
     }
 }
 
-/// Names of the tables and views that a view reads. Files may be among them.
+/// Returns the names of the relations that a view reads. They may include paths of files.
 pub(super) fn relations_of_view(view: &View) -> Vec<String> {
     if !view.relations.is_empty() {
         return view.relations.keys().cloned().collect();
     }
-    // Views from before format version 12 do not record them, and are older than schemas.
+    // Before format version 12, a view did not store these names, and the only schema was `public`.
     let read = relations_of(&view.sql).unwrap_or_default();
     read.iter().map(|reference| relation_name(reference.schema().unwrap_or(PUBLIC), reference.table())).collect()
 }
@@ -197,7 +197,7 @@ pub(super) fn drop_dependents(
     Err(QueryError::Dependents { verb: "drop", object, dependencies, hint })
 }
 
-/// Drops foreign keys, each of the given table.
+/// Drops foreign keys. Each one comes with the id of the table that declares it.
 pub(super) fn drop_foreign_keys(
     edit: &mut CatalogEdit,
     foreign_keys: &[(TableId, &ForeignKey)],

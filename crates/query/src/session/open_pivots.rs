@@ -24,7 +24,7 @@ impl QuerySession {
         Box::pin(self.run_statement(&with_pivots(statement)?, parameters)).await
     }
 
-    /// Returns the values of a query as text, and the name of their type.
+    /// Runs the query for the values of a `PIVOT`. Returns the values as sorted text, and the name of their SQL type.
     async fn pivot_values(&self, query: EngineStatement, parameters: &Parameters) -> Result<(Vec<String>, String)> {
         let state = self.state(None);
         let physical = create_physical_plan(&state, &plan_part(&state, query, parameters).await?).await?;

@@ -8,11 +8,11 @@
 //!   types.rs         pg_type
 //!   lists.rs         pg_tables, pg_views, pg_indexes, pg_sequences
 //!   server.rs        pg_namespace, pg_database, pg_roles, pg_am, pg_settings, and catalogs without rows
-//!   functions.rs     what pg_get_constraintdef, to_regclass and similar functions look up
+//!   functions.rs     relations that pg_get_constraintdef, to_regclass and similar functions read
 //! ```
 //!
-//! The catalogs describe the relations of the user. An oid is derived from the name of its object, so it is the same in
-//! every session, and stays the same until the object is renamed.
+//! The catalogs describe the relations of the user. An oid is a hash of the name of its object. Unless hashes collide,
+//! it is the same in every session, and stays the same until the object is renamed.
 
 mod constraints;
 mod functions;
@@ -36,7 +36,7 @@ use datafusion::datasource::MemTable;
 use self::objects::Objects;
 use super::catalog::StatementCatalog;
 
-/// Name of the schema.
+/// Name of the schema `pg_catalog`.
 const SCHEMA: &str = taut_sql::PG_CATALOG;
 
 /// Declaration of a system catalog.
@@ -102,7 +102,7 @@ impl SystemCatalog {
     }
 }
 
-/// Type of a column.
+/// SQL type of a column of a system catalog.
 #[derive(Clone, Copy)]
 enum CatalogType {
     Boolean,
@@ -189,7 +189,7 @@ fn smalls(values: &[i16]) -> ScalarValue {
     ScalarValue::List(ScalarValue::new_list_nullable(&values, &DataType::Int16))
 }
 
-/// The schema `pg_catalog`, over the names that a statement can use.
+/// The schema `pg_catalog`, with the relations that one statement can read.
 pub struct PgCatalog(StatementCatalog);
 
 impl PgCatalog {

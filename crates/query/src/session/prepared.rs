@@ -12,8 +12,8 @@ use crate::error::{QueryError, Result};
 pub struct PreparedStatements(Mutex<HashMap<String, Statement>>);
 
 impl PreparedStatements {
-    /// Stores a prepared statement. For a query it is the whole `PREPARE` statement. For a change of rows it
-    /// is only what follows `PREPARE name AS`.
+    /// Stores a prepared statement. For a query, `prepared` is the whole `PREPARE` statement. For a statement that
+    /// changes rows, it is only the part after `PREPARE name AS`.
     ///
     /// # Errors
     /// If the name is already used.

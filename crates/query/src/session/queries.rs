@@ -58,7 +58,7 @@ pub(super) struct Planning {
     session: u64,
     /// Number of changes of settings so far.
     settings: AtomicU64,
-    /// Settings and functions for running cached plans. `None` after a change of settings.
+    /// Settings and functions for running cached plans. `None` until the first use, and after a change of settings.
     state: Mutex<Option<Arc<SessionState>>>,
 }
 
@@ -96,7 +96,7 @@ impl QuerySession {
     /// Parses the statements of a text, separated by semicolons, or returns them from a cache.
     ///
     /// # Errors
-    /// If a statement is invalid or not supported. Stops at the first one and returns no statements.
+    /// If any of the statements is invalid or not supported.
     pub fn parse(&self, sql: &str) -> Result<Vec<Statement>> {
         if let Some(known) = self.statement_cache.get(sql) {
             return Ok(vec![known]);
@@ -106,7 +106,7 @@ impl QuerySession {
         Ok(statements)
     }
 
-    /// Whether a statement has a valid cached plan. All its names are then known.
+    /// Whether a statement has a valid cached plan.
     pub fn has_cached_plan(&self, statement: &Statement) -> bool {
         let snapshot = self.snapshot();
         let cache_key = self.planning.cache_key(&snapshot);
@@ -119,11 +119,11 @@ impl QuerySession {
         }
     }
 
-    /// Returns the rows of a query whose cached plan is a lookup. Returns `None` for all other statements, which
-    /// [`QuerySession::run`] runs.
+    /// Runs a query whose cached plan is a lookup, and returns its schema and rows. Returns `None` if the statement
+    /// must run through [`QuerySession::run`] instead.
     ///
     /// # Errors
-    /// If a block cannot be read.
+    /// If a block cannot be read, or if the transaction in progress has failed.
     pub fn look_up(
         &self,
         statement: &Statement,
@@ -327,7 +327,7 @@ impl QuerySession {
                     return Box::pin(self.run_plan(state, parameters.bind(plan)?)).await.map(Some);
                 }
                 entry.store(cache_key, cached.as_ref());
-                // This plan is not run: the query runs from the cached plan, or is planned again.
+                // `plan` itself is not run: the query runs from the cached plan, or is planned again.
                 withdraw_reads(&state);
                 match cached {
                     Some(cached) => cached,
@@ -386,7 +386,7 @@ impl QuerySession {
         }
         let mut plan = statement_to_plan(&state, request.statement).await;
         if plan.is_err() && request.names.is_some() {
-            // With all columns visible, the message can list the existing ones.
+            // Plans again with all columns, so that the error message can list them.
             state = self.state_on(snapshot, None);
             plan = statement_to_plan(&state, request.statement).await;
         }
@@ -489,7 +489,7 @@ pub(super) fn positional(parameters: &Parameters) -> Option<&[Value]> {
     }
 }
 
-/// Starts a query whose scans report their progress.
+/// Starts a query. Its scans report their progress to `callback`.
 fn start_query(
     state: &SessionState,
     physical: Arc<dyn ExecutionPlan>,
@@ -506,14 +506,14 @@ fn start_query(
     if config.options().execution.batch_size == ExecutionOptions::default().batch_size
         && let Some(rows) = batch_rows
     {
-        // Does not reduce the batch size that the user set.
+        // Raises only the default batch size. A size that the user set is used as it is.
         let rows = rows.max(config.batch_size());
         config = config.with_batch_size(rows);
     }
     if batch_rows.is_some() {
         config.set_extension(Arc::new(scan::TimeSlice::SCAN_ONLY));
     }
-    // The maps of functions are empty, because the plan holds its functions. Only deserialized plans look them up.
+    // The maps of functions are empty, because only deserialized plans look up functions by name.
     let (session, runtime) = (state.session_id().to_owned(), Arc::clone(state.runtime_env()));
     let no_functions = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
     let context = TaskContext::new(
@@ -533,8 +533,8 @@ fn start_query(
     }
 }
 
-/// Computes a stream in a task, so that a slow batch does not block the reader. Dropping the stream ends the task at
-/// its next await.
+/// Computes a stream in a task, so that a slow batch does not block the reader. Dropping the returned stream ends the
+/// task at its next await.
 fn spawn_stream(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
     let mut computed = RecordBatchReceiverStream::builder(rows.schema(), BATCHES_AHEAD);
     let sender = computed.tx();
@@ -576,7 +576,7 @@ fn insert_target(plan: &LogicalPlan) -> Result<Option<Arc<Table>>> {
     }
 }
 
-/// Verb of a plan that writes rows. Returns `None` for a query.
+/// Returns the verb of a plan that writes rows, `INSERT` or `COPY`. Returns `None` for a query.
 ///
 /// # Errors
 /// If the statement is not supported.

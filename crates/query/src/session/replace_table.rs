@@ -14,8 +14,8 @@ use super::{Done, QuerySession, query_tables};
 use crate::error::{Dependency, QueryError, Result};
 use crate::write::changes::Changes;
 
-/// Name of a new table, in the schema of the table that it replaces, until the old table is dropped. No statement can
-/// contain this name.
+/// Name of the new table until the old table is dropped. Both are in the same schema. No statement can contain this
+/// name.
 const NEW_TABLE: &str = "\0new";
 
 impl QuerySession {
@@ -43,8 +43,8 @@ impl QuerySession {
                     };
                     let reads_old = is_read(name) || views.iter().any(|(view, _)| is_read(view));
                     if let Some(transaction) = target.transaction().filter(|_| reads_old) {
-                        // Otherwise rows that concurrent transactions insert after the query read the old table would
-                        // be lost.
+                        // Rows that concurrent transactions insert after the query has read the old table would be
+                        // lost.
                         transaction.require_unchanged(old.id);
                     }
                     let new_name = &sibling_name(name, NEW_TABLE);
@@ -101,7 +101,8 @@ fn refuse_references(snapshot: &taut_store::Catalog, table: &Table) -> Result<()
     })
 }
 
-/// Drops a table, calls `create` to create another with the same name, and keeps the views that read the table.
+/// Drops a table, calls `create` to create another with the same name, and recreates the views that read the table,
+/// with their comments.
 fn replace(
     edit: &mut CatalogEdit,
     old: &Arc<Table>,

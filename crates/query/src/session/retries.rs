@@ -1,4 +1,5 @@
-//! Retries of statements: after a conflict with a change of columns, or with other joins after memory ran out.
+//! Retries of statements: after a conflict with a change of columns or constraints, and with merge joins after hash
+//! joins have run out of memory.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ impl QuerySession {
         for attempt in 1..ATTEMPTS_MAX {
             match self.run_with_memory_fallback(statement, parameters).await {
                 Err(error) if error.is_schema_conflict() && !self.is_in_transaction() && can_rerun(statement) => {
-                    // The conflicting commit becomes visible when it is durable.
+                    // Waits for the conflicting commit, which is visible only after it is durable.
                     tokio::time::sleep(Duration::from_millis(attempt.min(RETRY_PAUSE_MAX))).await;
                 }
                 outcome => return outcome,

@@ -1,4 +1,4 @@
-//! Rows of a mutation with `RETURNING`: the returned rows, and the rows to insert.
+//! Rows of a mutation with `RETURNING`: the rows that `RETURNING` reads, and the rows to insert.
 
 use std::sync::Arc;
 

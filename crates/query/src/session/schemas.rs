@@ -1,4 +1,4 @@
-//! `CREATE`, `DROP` and `ALTER SCHEMA`, `ALTER ... SET SCHEMA`, and the relations that a statement names.
+//! `CREATE`, `DROP` and `ALTER SCHEMA`, `ALTER ... SET SCHEMA`, and resolution of relation names in statements.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +42,8 @@ impl QuerySession {
         self.search_path().new_name(&self.snapshot(), reference, is_temporary)
     }
 
-    /// The name of a view that a statement creates. A view that reads a temporary relation is temporary itself; returns
-    /// a notice then, unless the statement has `TEMPORARY`.
+    /// Resolves the name of a view that a statement creates. A view that reads a temporary relation becomes temporary.
+    /// The result then includes a notice, unless the statement has `TEMPORARY`.
     pub(super) fn new_view_name(
         &self,
         reference: &TableReference,
@@ -115,7 +115,7 @@ impl QuerySession {
             let of_kind = contents.iter().filter(|(other, _)| *other == kind).map(|(_, relation)| relation.clone());
             let relations: Vec<String> = of_kind.collect();
             notices.extend(relations.iter().map(|relation| format!("drop cascades to {kind} {relation:?}")));
-            // A relation that an earlier drop has dropped too no longer exists.
+            // An earlier drop may already have dropped some of these relations.
             let outcome = match kind {
                 ObjectKind::Sequence => self.drop_sequences(&relations, true, true)?,
                 kind => self.drop_names(kind, &relations, true, true)?,
@@ -158,7 +158,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_tag("ALTER SCHEMA")))
     }
 
-    /// Moves a table, view or sequence to another schema, a table with the sequences of its columns.
+    /// Moves a table, view or sequence to another schema. The sequences of a table's columns move with the table.
     pub(super) async fn set_schema(
         &self,
         kind: ObjectKind,
@@ -208,7 +208,7 @@ impl QuerySession {
         Ok(Outcome::Done(done))
     }
 
-    /// Returns the source of a new table's columns with the names of its relations resolved.
+    /// Returns the source of the columns of a new table `table`, with resolved names of relations.
     pub(super) fn named_source<'a>(&self, source: &'a TableSource, table: &str) -> Result<Cow<'a, TableSource>> {
         Ok(match source {
             TableSource::Columns { columns, declared } => {
@@ -223,7 +223,7 @@ impl QuerySession {
         })
     }
 
-    /// Returns changes of a table with the names of their relations resolved.
+    /// Returns changes of a table, with resolved names of the relations that they refer to.
     pub(super) fn named_changes(&self, changes: &[SchemaChange], table: &str) -> Result<Vec<SchemaChange>> {
         let named = |change: &SchemaChange| {
             let mut change = change.clone();
@@ -251,8 +251,8 @@ impl QuerySession {
         Ok(declared)
     }
 
-    /// Replaces the table that a foreign key references by its name with its schema. `table` has the key, and may not
-    /// exist yet.
+    /// Adds the schema to the name of the table that a foreign key references. Table `table` declares the foreign key,
+    /// and may not exist yet. Other constraints remain unchanged.
     fn name_parent(&self, constraint: &mut DeclaredConstraint, table: &str) -> Result<()> {
         if let DeclaredRule::ForeignKey { table: parent, .. } = &mut constraint.rule {
             self.check_is_own(parent)?;
@@ -283,14 +283,14 @@ impl QuerySession {
     }
 }
 
-/// The reference of a relation, with its schema.
+/// Returns a reference to a relation that includes its schema.
 fn qualified(relation: &str) -> TableReference {
     let (schema, name) = split_relation_name(relation);
     TableReference::partial(schema, name)
 }
 
-/// The tables, views and sequences of a schema. The sequences of columns belong to their tables, and are left out if
-/// the table is in the schema.
+/// Returns the tables, views and sequences of a schema, with their kinds. Omits sequences that columns of these tables
+/// own.
 fn contents(catalog: &Catalog, schema: &str) -> Vec<(ObjectKind, String)> {
     let is_inside = |name: &str| split_relation_name(name).0 == schema;
     let owner_is_inside =
@@ -302,24 +302,24 @@ fn contents(catalog: &Catalog, schema: &str) -> Vec<(ObjectKind, String)> {
     tables.chain(views).chain(sequences).filter(|(_, name)| is_inside(name)).collect()
 }
 
-/// Name of the table whose column a sequence belongs to.
+/// Returns the name of the table with the column that owns a sequence. Returns `None` if no column owns it.
 fn owner_of(catalog: &Catalog, sequence: &str) -> Option<String> {
     let id = catalog.sequence(sequence)?.id;
     let owns = |table: &&Arc<taut_store::Table>| table.constraints.sequences.values().any(|owned| owned.sequence == id);
     catalog.tables().find(owns).map(|table| table.name.clone())
 }
 
-/// Names of the sequences that belong to the columns of a table.
+/// Returns the names of the sequences that columns of a table own.
 fn owned_sequences(catalog: &Catalog, table: Option<TableId>) -> Vec<String> {
     let table = table.and_then(|table| catalog.table_of(table));
     let owned = table.into_iter().flat_map(|table| table.constraints.sequences.values());
     owned.filter_map(|owned| Some(catalog.sequence_of(owned.sequence)?.name.clone())).collect()
 }
 
-/// Checks that no view reads one of the relations.
+/// Checks that no view reads any of the relations.
 ///
 /// # Errors
-/// If a view reads one of the relations: the text of the view contains the name.
+/// If a view reads one of the relations, because the SQL text of the view contains its name.
 fn refuse_readers(catalog: &Catalog, verb: &'static str, object: String, relations: BTreeSet<&str>) -> Result<()> {
     let read = |view: &View| relations_of_view(view).into_iter().find(|name| relations.contains(name.as_str()));
     let dependencies = catalog.views().filter_map(|view| {
@@ -360,10 +360,10 @@ fn move_relation(edit: &mut CatalogEdit, kind: ObjectKind, name: &str, new_name:
     }
 }
 
-/// Checks that the indexes of a moved table have free names in its new schema.
+/// Checks that the names of the indexes of a moved table are free in its new schema.
 ///
 /// # Errors
-/// If an index of a table that moves to another schema has the name of a relation there.
+/// If a relation in the new schema has the name of one of the indexes.
 fn check_index_names(catalog: &Catalog, table: TableId, new_name: &str) -> std::result::Result<(), CommitError> {
     let Some(table) = catalog.table_of(table) else { return Ok(()) };
     let schema = split_relation_name(new_name).0;

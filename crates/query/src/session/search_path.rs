@@ -23,13 +23,14 @@ impl SearchPath {
         Self { schemas: schemas.into(), has_implicit_temporary }
     }
 
-    /// The search path with which a view was created. A permanent view never reads temporary relations.
+    /// Restores the search path with which a view was created from the schemas that [`Self::to_stored`] returned. A
+    /// permanent view never reads temporary relations.
     pub fn of_view(schemas: &[String]) -> Self {
         let path = if schemas.is_empty() { Self::default() } else { Self::new(schemas) };
         Self { has_implicit_temporary: false, ..path }
     }
 
-    /// The schemas as a view stores them. Empty for the default path.
+    /// Returns the schemas that a view stores as its search path, or no schemas for the default path.
     pub fn to_stored(&self, view: &str) -> Vec<String> {
         let temporary =
             (self.has_implicit_temporary && is_temporary_relation(view)).then(|| TEMPORARY_SCHEMA.to_owned());
@@ -47,13 +48,13 @@ impl SearchPath {
         matches!(&*self.schemas, [schema] if schema == PUBLIC)
     }
 
-    /// The schema of new relations: the first that exists.
+    /// Returns the schema of new relations: the first schema of the path that exists.
     pub fn current<'a>(&'a self, catalog: &Catalog) -> Option<&'a str> {
         let exists = |schema: &&str| *schema == TEMPORARY_SCHEMA || catalog.has_schema(schema);
         self.schemas.iter().map(String::as_str).find(exists)
     }
 
-    /// Candidate relations for a name without a schema, in the order of the path.
+    /// Returns the relations to which a name without a schema may refer, in the order of the path. They may not exist.
     pub fn candidates(&self, catalog: &Catalog, name: &str) -> impl Iterator<Item = String> {
         let temporary = self.searches_temporary_first(catalog).then_some(TEMPORARY_SCHEMA);
         let schemas = temporary.into_iter().chain(self.schemas.iter().map(String::as_str));
@@ -65,7 +66,7 @@ impl SearchPath {
     }
 
     /// Resolves the name of a relation in a statement. If no relation has the name, returns the name in the current
-    /// schema, so that a lookup finds nothing.
+    /// schema, and the lookup of this name finds nothing.
     ///
     /// # Errors
     /// If the name has no schema, and the path is empty.
@@ -96,10 +97,11 @@ impl SearchPath {
         schema.map(|schema| relation_name(schema, name)).ok_or_else(|| QueryError::no_relation(name))
     }
 
-    /// The name of a relation that a statement creates.
+    /// Resolves the name of a relation that a statement creates.
     ///
     /// # Errors
-    /// If its schema does not exist, or if the relation is temporary and its schema is not.
+    /// If the schema does not exist, if the name has no schema and no schema of the path exists, or if the relation is
+    /// temporary and the schema is not.
     pub fn new_name(&self, catalog: &Catalog, reference: &TableReference, is_temporary: bool) -> Result<String> {
         let schema = match reference.schema() {
             Some(TEMPORARY_SCHEMA) => TEMPORARY_SCHEMA,

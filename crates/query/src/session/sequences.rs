@@ -1,4 +1,4 @@
-//! Sequences: `CREATE`, `ALTER` and `DROP SEQUENCE`, and the numbers that a session gets from them.
+//! Sequences: `CREATE`, `ALTER` and `DROP SEQUENCE`, and the numbers that a session takes from them with `nextval`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::error::{Dependency, QueryError, Result, SequenceError, TemporaryError
 use crate::expressions::{Schemas, Sequences};
 use crate::write::changes::Changes;
 
-/// Access of SQL functions to the sequences and schemas that a session sees, and the numbers that the session has
-/// taken.
+/// The sequences and schemas that SQL functions of a session read, and the numbers that the session has taken from
+/// sequences.
 #[derive(Debug)]
 pub(super) struct SessionObjects {
     store: Arc<Store>,
@@ -61,7 +61,7 @@ impl SessionObjects {
         }
     }
 
-    /// Rejects taking numbers in a read-only transaction, unless the sequence is temporary.
+    /// Rejects changes of a sequence in a read-only transaction, unless the sequence is temporary.
     fn check_may_write(&self, sequence: SequenceId, function: &str) -> Result<()> {
         let is_read_only = self.store.is_read_only() || self.transactions.lock().modes().read_only;
         match is_read_only && !sequence.is_temporary() {
@@ -207,7 +207,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_tag("ALTER SEQUENCE")))
     }
 
-    /// The table and the column of `OWNED BY`.
+    /// Returns the table and the column of `OWNED BY`: `Some(None)` for `OWNED BY NONE`, and `None` without `OWNED BY`.
     fn named_owner(&self, options: &SequenceOptions) -> Result<Option<Option<(String, String)>>> {
         let named = |owner: &Option<(TableReference, String)>| {
             let named = owner.as_ref().map(|(table, column)| Ok((self.name(table)?, column.clone())));
@@ -249,8 +249,8 @@ impl QuerySession {
     }
 }
 
-/// Creates the sequence of a column, and adds it and the default of the column to the constraints of its table, which
-/// are not stored yet. Returns the sequence.
+/// Creates the sequence of a column. Adds the sequence and the default of the column to `constraints`, which the caller
+/// stores. Returns the sequence.
 pub(super) fn create_owned_sequence(
     edit: &mut CatalogEdit,
     (table, schema): (&str, &Schema),
@@ -292,7 +292,7 @@ pub(super) fn create_owned_sequence(
 }
 
 impl QuerySession {
-    /// Changes the identity of a column, in a transaction.
+    /// Adds, changes or drops the identity of a column, in a transaction.
     pub(super) fn change_identity(&self, target: &Changes, name: &str, change: &IdentityChange) -> Result<()> {
         let snapshot = target.snapshot();
         let table = snapshot.table(name).ok_or_else(|| QueryError::no_relation(name))?;
@@ -376,7 +376,8 @@ fn altered_sequence(sequence: &Sequence, options: &SequenceOptions) -> Result<Se
     Ok(altered)
 }
 
-/// Replaces the given options. If the sequence is new, other options get their defaults.
+/// Returns a sequence with the given options. Omitted options have their defaults in a new sequence, and their old
+/// values otherwise.
 fn with_options(sequence: &Sequence, options: &SequenceOptions, is_new: bool) -> Result<Sequence> {
     let logical_type = options.logical_type.unwrap_or(sequence.logical_type);
     let increment = options.increment.unwrap_or(sequence.increment);
@@ -388,7 +389,7 @@ fn with_options(sequence: &Sequence, options: &SequenceOptions, is_new: bool) ->
         return invalid("sequence type must be smallint, integer, or bigint".to_owned());
     };
     let (least, greatest) = if increment > 0 { (1, *range.end()) } else { (*range.start(), -1) };
-    // A new type replaces a limit that is the default of the old type.
+    // With a new type, a limit that is a bound of the old type is replaced by the default of the new type.
     let old_range = sequence.logical_type.integer_range();
     let is_default =
         |limit: i64| old_range.as_ref().is_some_and(|range| [range.start(), range.end()].contains(&&limit));
@@ -424,7 +425,7 @@ fn check_bounds(option: &str, number: i64, sequence: &Sequence) -> Result<()> {
     Err(SequenceError::Invalid { message: format!("{option} value ({number}) cannot be {problem}") }.into())
 }
 
-/// Restarts the sequences that belong to the columns of a table.
+/// Restarts the sequences that columns of a table own.
 pub(super) fn restart_owned(edit: &mut CatalogEdit, table: TableId) -> Result<(), CommitError> {
     let owned = edit.catalog().table_of(table).map(|table| Arc::clone(&table.constraints)).unwrap_or_default();
     for owned in owned.sequences.values() {
@@ -435,7 +436,7 @@ pub(super) fn restart_owned(edit: &mut CatalogEdit, table: TableId) -> Result<()
     Ok(())
 }
 
-/// Skips the first numbers of a new sequence, which the caller has assigned.
+/// Skips the first `count` numbers of a new sequence, because the caller has assigned them to existing rows.
 pub(super) fn skip_numbers(edit: &mut CatalogEdit, sequence: Sequence, count: u64) -> Result<()> {
     let nth = |index: u64| {
         let offset = i64::try_from(index).ok().and_then(|index| index.checked_mul(sequence.increment));
@@ -458,7 +459,8 @@ pub(super) fn alter_owned(edit: &mut CatalogEdit, sequence: SequenceId, options:
     Ok(edit.alter_sequence(altered_sequence(&old, options)?, options.restart.is_some())?)
 }
 
-/// Assigns a sequence to a column, or to no column. `None` changes nothing.
+/// Makes a column, given by its table and name, the owner of a sequence. `Some(None)` removes the owner. `None` changes
+/// nothing.
 fn set_owner(edit: &mut CatalogEdit, sequence: SequenceId, owner: Option<&Option<(String, String)>>) -> Result<()> {
     let Some(owner) = owner else { return Ok(()) };
     let is_identity = |table: &Arc<Table>| {
@@ -528,7 +530,7 @@ pub(super) struct DefaultUse {
 }
 
 impl DefaultUse {
-    /// The default as an object that depends on its sequence.
+    /// Describes the dependency of the default on its sequence.
     pub fn dependency(&self) -> Dependency {
         Dependency {
             dependent: format!("default value for column {:?} of table {:?}", self.column_name, self.table_name),
@@ -537,7 +539,7 @@ impl DefaultUse {
     }
 }
 
-/// Removes the defaults of columns.
+/// Removes the given defaults from their columns.
 pub(super) fn drop_defaults(edit: &mut CatalogEdit, uses: &[DefaultUse]) -> Result<(), CommitError> {
     let mut uses = uses.iter();
     uses.try_for_each(|usage| {
@@ -592,7 +594,7 @@ fn uses_in_defaults(catalog: &Catalog, is_used: impl Fn(&str) -> bool) -> Vec<De
     uses
 }
 
-/// Renames a sequence, also in the defaults that use it.
+/// Renames a sequence, and replaces its name in the defaults that use it.
 pub(super) fn rename_sequence(edit: &mut CatalogEdit, sequence: Sequence, new_name: &str) -> Result<()> {
     let name = sequence.name.clone();
     edit.alter_sequence(Sequence { name: new_name.to_owned(), ..sequence }, false)?;

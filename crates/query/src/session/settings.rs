@@ -169,7 +169,7 @@ impl QuerySession {
         ddl::text_rows(&[(setting.name(), vec![self.setting_values().value(setting)])])
     }
 
-    /// Lists the settings of Taut, and then those of DataFusion. The columns are PostgreSQL's.
+    /// Returns the settings of Taut, and then the settings of DataFusion, with the columns of PostgreSQL's `SHOW ALL`.
     pub(super) fn show_all(&self) -> Result<Outcome> {
         let values = self.setting_values();
         let own = Setting::ALL.into_iter().map(|setting| {

@@ -1,7 +1,7 @@
 //! The files that `COPY ... TO` writes.
 //!
-//! Rows go to new files, in a hidden directory beside the target. They are renamed only when all are complete, so a
-//! statement that fails or is cancelled does not change an existing file, and adds no file to a directory.
+//! Rows are written to new files in a hidden directory beside the target. The files are renamed when all of them are
+//! complete. A statement that fails or is cancelled before changes no existing file, and adds no file to a directory.
 //!
 //! ```text
 //!   sales.csv                       the target: one file
@@ -32,9 +32,9 @@ use crate::plan::files::is_url;
 /// Prefix of the names of hidden directories.
 const PREFIX: &str = ".taut-copy-";
 
-/// Substrings of the engine's messages about a file that cannot be written.
+/// Substrings of DataFusion's messages about a file that cannot be written.
 const WRITE_ERRORS: [&str; 2] = ["Unable to copy data to file", "Error writing to object store"];
-/// Substring of the engine's message about a file whose end cannot be written. The engine drops the cause.
+/// Substring of DataFusion's message about a file whose end cannot be written. The message omits the cause.
 const UNNAMED_WRITE_ERROR: &str = "Error encountered while finalizing writes";
 
 /// A file or a directory of files that is written beside its target. Dropping it removes it, unless it was published.
@@ -47,12 +47,12 @@ pub(super) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Redirects a `COPY ... TO`, or one under `EXPLAIN ANALYZE`, to a staged file or directory. Returns `None` for
+    /// Redirects a `COPY ... TO`, with or without `EXPLAIN ANALYZE`, to a staged file or directory. Returns `None` for
     /// other statements.
     ///
     /// # Errors
-    /// If the target is a URL of another machine, exists and is of the wrong kind, is in a database, or if a symbolic
-    /// link cannot be resolved.
+    /// If the target is a URL of another machine, is in a database, or exists and is of the wrong kind. If a symbolic
+    /// link cannot be resolved, or the hidden directory cannot be created.
     pub fn redirect(plan: &mut LogicalPlan) -> Result<Option<Self>> {
         let copy = match plan {
             LogicalPlan::Copy(copy) => copy,
@@ -69,7 +69,7 @@ impl StagedFile {
         let Some(staged) = Self::create_for_target(&copy.output_url, !copy.partition_by.is_empty())? else {
             return Ok(None);
         };
-        // The engine gets a URL, so that no character of the path is special.
+        // In a URL, DataFusion does not interpret special characters of the path.
         let path =
             std::path::absolute(&staged.staged).map_err(|error| staged.error("find the absolute path of", error))?;
         let url = if staged.is_directory { Url::from_directory_path(path) } else { Url::from_file_path(path) };
@@ -90,7 +90,7 @@ impl StagedFile {
         }
         let is_directory = is_partitioned || target.ends_with('/');
         let target = match target.trim_end_matches('/') {
-            // The root directory.
+            // The target is the root directory.
             "" => return Ok(None),
             target => target,
         };
@@ -131,10 +131,11 @@ impl StagedFile {
         Ok(Some(Self { staged: directory.path.join(name), target, is_directory, _directory: directory }))
     }
 
-    /// Renames the complete file to its target, with the permissions of the file that it replaces.
+    /// Renames the complete files to their targets. A single file has the permissions of the file that it replaces.
     ///
     /// # Errors
-    /// If the file cannot be synced or renamed. The target has then not changed.
+    /// If a file cannot be synced or renamed. A single target file has then not changed, but a target directory may
+    /// already contain some of the new files.
     pub fn publish(self) -> Result<()> {
         if self.is_directory {
             return self.publish_directory();
@@ -231,7 +232,7 @@ impl StagingDirectory {
 
 impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        // A later process removes what remains.
+        // If this fails, a later process removes the directory.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -277,7 +278,7 @@ fn lock(directory: &Path) -> Locked {
     }
 }
 
-/// Calls `visit` for the files of a directory and of the directories in it.
+/// Calls `visit` for each file in a directory and its subdirectories.
 fn for_each_file(directory: &Path, visit: &dyn Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

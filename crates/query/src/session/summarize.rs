@@ -14,7 +14,7 @@ use crate::error::{QueryError, Result};
 use crate::exec::reads::withdraw_reads;
 use crate::plan::statement_to_plan;
 
-/// Expressions that summarize one column, with the names of the result columns.
+/// SQL expressions that summarize one column, each with the name of its result column.
 type ColumnSummary = [(&'static str, String); 12];
 
 impl QuerySession {
@@ -82,7 +82,7 @@ fn column_summary(index: usize, field: &Field) -> ColumnSummary {
     ]
 }
 
-/// Whether values of a type can be compared and written as text. Values of nested types in files cannot.
+/// Whether values of a type can be compared and written as text. Structs, maps and unions in files cannot.
 fn has_text(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::Struct(_) | DataType::Map(..) | DataType::Union(..))
 }

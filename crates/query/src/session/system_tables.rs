@@ -32,7 +32,7 @@ use taut_store::{Catalog, Store, Table};
 use super::settings::SettingValues;
 use crate::mover::MoverState;
 
-/// Time zone of timestamps.
+/// Time zone of timestamps in system tables.
 const ZONE: &str = "+00:00";
 
 /// Declaration of a system table. Its descriptions are Markdown without links.
@@ -134,7 +134,7 @@ impl SystemColumn {
     }
 }
 
-/// Batches of the rows of a system table, one array per column. They are computed one by one.
+/// Batches of the rows of a system table, one array per column. Each batch is computed when it is read.
 type SystemRows = Box<dyn Iterator<Item = Result<Vec<ArrayRef>>> + Send>;
 
 /// State that system tables show.
@@ -148,7 +148,7 @@ pub struct SystemState {
     pub is_attached: bool,
 }
 
-/// One batch for each table of the snapshot.
+/// Returns one batch for each table of the snapshot, which `rows` computes.
 fn each_table(state: &SystemState, rows: impl Fn(&Table) -> Result<Vec<ArrayRef>> + Send + 'static) -> SystemRows {
     let tables: Vec<_> = state.snapshot.tables().cloned().collect();
     Box::new(tables.into_iter().map(move |table| rows(&table)))

@@ -1,4 +1,4 @@
-//! Temporary relations: finds the statements that concern only them, and runs their `ON COMMIT` actions.
+//! Temporary relations: detects statements that define or change no other relations, and runs `ON COMMIT` actions.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Transaction of a session: the statements from `BEGIN` to `COMMIT`, and the state in which statements outside of a
-//! transaction run.
+//! The transaction of a session, the statements that control it, such as `BEGIN` and `COMMIT`, and the default modes of
+//! transactions.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -59,7 +59,7 @@ pub(super) struct TransactionModes {
 }
 
 impl Transactions {
-    /// Modes of transactions that do not specify them.
+    /// Modes of transactions that do not specify their own.
     pub fn default_modes(&self) -> TransactionModes {
         TransactionModes { isolation: self.isolation, read_only: self.read_only }
     }
@@ -79,7 +79,7 @@ impl Transactions {
         self.current.as_ref().map(|current| current.start)
     }
 
-    /// Modes of the transaction in progress, or else of the next statement.
+    /// Modes of the transaction in progress. If there is none, modes of the next statement.
     pub fn modes(&self) -> TransactionModes {
         match &self.current {
             Some(OpenTransaction { isolation, read_only, .. }) => {
@@ -196,8 +196,8 @@ impl QuerySession {
         Ok(())
     }
 
-    /// Whether a statement without a transaction must begin one before it is planned, because the rows that it reads
-    /// must not have changed when it commits, or because the commit does more than the statement.
+    /// Whether a statement outside of a transaction must begin one before it is planned. This is necessary if the
+    /// statement writes at level SERIALIZABLE, has several steps, or may commit together with `ON COMMIT` actions.
     pub(super) fn needs_own_transaction(&self, statement: &Statement) -> bool {
         let state = self.transactions.lock();
         let writes = match statement {
@@ -235,7 +235,7 @@ impl QuerySession {
         }
     }
 
-    /// Recorder for the read set of a statement. Returns `None` if no transaction that needs one is in progress.
+    /// Recorder for the read set of a statement. Returns `None` without a transaction that needs a read set.
     pub(super) fn statement_reads(&self) -> Option<Arc<StatementReads>> {
         self.transaction().and_then(|(transaction, _)| StatementReads::for_transaction(&transaction))
     }
@@ -251,9 +251,9 @@ impl QuerySession {
         state.current.as_ref().map(|current| (Arc::clone(&current.transaction), current.isolation))
     }
 
-    /// Whether the rows that a statement sees obey keys and foreign keys.
+    /// Whether the rows that a statement sees satisfy all keys and foreign keys.
     ///
-    /// Changed rows are checked against the newest rows, not against those of an older snapshot. A transaction with an
+    /// Changed rows are checked against the newest rows, not against an older snapshot. A transaction with an
     /// older snapshot may therefore see a row that references a row it does not see. It may also see two rows with the
     /// same key, if one of them has been deleted since.
     pub(super) fn are_keys_valid(&self) -> bool {
@@ -314,8 +314,8 @@ impl QuerySession {
         self.transactions.lock().current = None;
     }
 
-    /// Destination of the changes of a statement that begins no transaction: the transaction in progress, or immediate
-    /// commits.
+    /// Destination of the changes of a statement without its own transaction: the transaction in progress or, if there
+    /// is none, the store, which commits each change at once.
     pub(super) fn changes(&self) -> Changes {
         let changes = match self.transaction() {
             Some((transaction, _)) => Changes::in_transaction(Arc::clone(&self.store), transaction),

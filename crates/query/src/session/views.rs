@@ -1,4 +1,4 @@
-//! `ALTER VIEW`.
+//! `ALTER VIEW`, which renames a view or one of its columns.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ impl QuerySession {
                 let relation = Some(name.to_owned());
                 return Err(QueryError::Exists { kind: ObjectKind::Column, name: new_name, relation });
             }
-            // The text of another view names the column.
+            // The SQL text of a view that reads this view may contain the name of the column.
             let views = dependent_views(&snapshot, ObjectKind::View, BTreeSet::from([name]));
             if !views.is_empty() {
                 let dependencies = views.into_iter().map(|(view, on)| Dependency { dependent: view_text(&view), on });

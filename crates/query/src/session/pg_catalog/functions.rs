@@ -1,5 +1,5 @@
-//! Relations that functions on oids read. A call such as `pg_get_constraintdef(x)` becomes a subquery that reads these
-//! relations; their columns have names that a statement does not use.
+//! Hidden relations that functions on oids read. A call such as `pg_get_constraintdef(x)` is rewritten to a subquery on
+//! one of them. Names such as `taut object` avoid clashes with the columns of the statement.
 
 use taut_types::quote_identifier;
 
@@ -46,7 +46,7 @@ pub const DEFINITIONS: SystemCatalog = SystemCatalog {
     },
 };
 
-/// The comment on each relation, and on each column by its number.
+/// The comment on each relation, with column number 0, and on each column, with its number.
 pub const COMMENTS: SystemCatalog = SystemCatalog {
     name: taut_sql::OBJECT_COMMENTS,
     columns: &[
@@ -60,8 +60,8 @@ pub const COMMENTS: SystemCatalog = SystemCatalog {
     },
 };
 
-/// The names by which a statement can refer to each relation: with its schema and, if the search path finds it,
-/// without.
+/// The names by which a statement can refer to each relation: the name with its schema and, if the search path finds
+/// the relation, the name without it.
 pub const NAMES: SystemCatalog = SystemCatalog {
     name: taut_sql::OBJECT_NAMES,
     columns: &[

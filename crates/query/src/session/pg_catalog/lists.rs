@@ -1,4 +1,5 @@
-//! PostgreSQL's catalogs for reading by users: `pg_tables`, `pg_views`, `pg_indexes` and `pg_sequences`.
+//! Catalogs with readable names instead of oids: `pg_tables`, `pg_views`, `pg_matviews` (always empty), `pg_indexes`
+//! and `pg_sequences`.
 
 use datafusion::common::ScalarValue;
 
@@ -112,7 +113,7 @@ fn each(objects: &Objects<'_>, row: impl Fn(&Relation<'_>) -> Option<CatalogRow>
     objects.relations.iter().filter_map(row).collect()
 }
 
-/// Schema and name.
+/// Schema and name of a relation, the first two columns of a row.
 fn names(relation: &Relation<'_>) -> CatalogRow {
     vec![text(relation.schema()), text(relation.unqualified())]
 }

@@ -18,8 +18,8 @@ pub const PG_CATALOG_OID: i64 = 11;
 const PUBLIC_OID: i64 = 2200;
 /// The first oid that PostgreSQL assigns to objects of users.
 const FIRST_OID: i64 = 16_384;
-/// Number of oids for objects of users. Only the lower half of the 32-bit range is used, so every oid fits in an
-/// integer.
+/// Number of oids for objects of users. Only the lower half of the 32-bit range is used, so every oid fits in an SQL
+/// `integer`.
 const OIDS: i64 = i32::MAX as i64 - FIRST_OID;
 
 /// The relations of a snapshot, and the state of the session that system catalogs show.
@@ -39,7 +39,7 @@ pub struct Objects<'a> {
 /// A table, view, sequence or index.
 pub struct Relation<'a> {
     pub oid: i64,
-    /// Name with its schema if that is not `public`.
+    /// Name, with the schema unless that is `public`.
     pub name: String,
     pub definition: RelationDefinition<'a>,
 }
@@ -55,7 +55,7 @@ pub enum RelationDefinition<'a> {
 pub struct Index<'a> {
     pub table: &'a Table,
     pub columns: &'a [ColumnIndex],
-    /// Structure of the index. `None` for a key without its own index.
+    /// Access method, such as `csb`. `None` for a key that has no index.
     pub method: Option<&'static str>,
     pub is_unique: bool,
     pub is_primary: bool,
@@ -76,7 +76,7 @@ impl Relation<'_> {
 }
 
 impl<'a> Objects<'a> {
-    /// The relations that a statement can read.
+    /// Collects the relations that a statement can read, and assigns their oids.
     pub async fn of(statement: &'a StatementCatalog) -> Self {
         let catalog: &Catalog = &statement.snapshot;
         let mut view_columns = HashMap::new();
@@ -121,26 +121,27 @@ impl<'a> Objects<'a> {
         Self { catalog, search_path, settings, schemas, relations, view_columns, oids: oids.known }
     }
 
+    /// Returns the oid of the object with a key such as `relation\0t`, or 0 if there is none.
     fn oid(&self, key: &str) -> i64 {
         self.oids.get(key).copied().unwrap_or_default()
     }
 
-    /// Oid of a table, view or sequence.
+    /// Oid of a table, view or sequence, or 0 if there is none.
     pub fn relation_oid(&self, name: &str) -> i64 {
         self.oid(&relation_key(name))
     }
 
-    /// Oid of the index of a table.
+    /// Oid of an index of a table, or 0 if there is none.
     pub fn index_oid(&self, table: &Table, name: &str) -> i64 {
         self.oid(&index_key(table, name))
     }
 
-    /// Oid of a constraint of a table.
+    /// Oid of a constraint of a table, or 0 if there is none.
     pub fn constraint_oid(&self, table: &Table, name: &str) -> i64 {
         self.oid(&constraint_key(table, name))
     }
 
-    /// Oid of the default of a column.
+    /// Oid of the default of a column, or 0 for a hidden column.
     pub fn default_oid(&self, table: &Table, column: ColumnIndex) -> i64 {
         self.oid(&default_key(table, column))
     }
@@ -166,7 +167,8 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// Number of a column in system catalogs. It is 1-based, and 0 for an expression of an index.
+/// Number of a column in system catalogs, from 1. A hidden column, which stores an expression of an index, has number
+/// 0.
 pub fn column_number(table: &Table, column: ColumnIndex) -> i16 {
     let index = table.visible_columns().position(|visible| visible == column);
     index.and_then(|index| i16::try_from(index + 1).ok()).unwrap_or(0)
@@ -213,7 +215,8 @@ fn default_key(table: &Table, column: ColumnIndex) -> String {
     format!("default\0{}\0{}", table.schema.column(column).name, table.name)
 }
 
-/// Distinct oids for keys. An oid is the hash of its key, or the next free oid.
+/// Assigns distinct oids to keys such as `relation\0t`. An oid is derived from the hash of its key. If it is taken, the
+/// key gets the next free oid.
 #[derive(Default)]
 struct Oids {
     known: HashMap<String, i64>,

@@ -131,7 +131,7 @@ pub const PG_ATTRIBUTE: SystemCatalog = SystemCatalog {
 /// A column of a relation.
 struct Attribute {
     name: String,
-    /// Oid, bytes and modifier of its type.
+    /// Oid, byte length and modifier of its type, as [`types::of_column`] returns them.
     data_type: (i64, i16, i32),
     is_not_null: bool,
     has_default: bool,
@@ -233,7 +233,7 @@ pub const PG_ATTRDEF: SystemCatalog = SystemCatalog {
     },
 };
 
-/// The default of a column, or the expression of a generated one. Identity columns have none.
+/// Returns the default of a column, or the expression of a generated column. Returns `None` for an identity column.
 fn stored_default(table: &Table, column: ColumnIndex) -> Option<&str> {
     let constraints = &table.constraints;
     let is_identity = constraints.sequences.get(&column).is_some_and(|owned| owned.identity.is_some());
@@ -298,8 +298,8 @@ fn index_row(objects: &Objects<'_>, index_oid: i64, index: &Index<'_>) -> Catalo
     ]
 }
 
-/// Number of the column that an index is on; 0 for an expression. A partial index holds a column of the table in a
-/// hidden column, whose expression is the name of that column.
+/// Returns the number of the table column that a column of an index stands for; 0 for an expression. A partial index on
+/// column `a` has a hidden column with the expression `a`. For this column, the function returns the number of `a`.
 fn index_column_number(table: &Table, column: ColumnIndex) -> i16 {
     let shown = crate::constraints::shown_name(table, column);
     match table.visible_column(&shown) {
@@ -348,7 +348,7 @@ pub const PG_DESCRIPTION: SystemCatalog = SystemCatalog {
     },
 };
 
-/// The comments: oid of the relation, number of the column or 0, and the comment.
+/// Returns the oid of the relation, the number of the column (0 for the relation itself) and the text of each comment.
 pub fn comments<'a>(objects: &'a Objects<'_>) -> impl Iterator<Item = (i64, i32, &'a str)> {
     objects.catalog.comments().filter_map(|(on, comment)| {
         let (name, number) = commented(objects, on)?;
@@ -356,7 +356,8 @@ pub fn comments<'a>(objects: &'a Objects<'_>) -> impl Iterator<Item = (i64, i32,
     })
 }
 
-/// Name of a relation with a comment, and the number of the column if the comment is on a column.
+/// Returns the name of a commented relation, and the number of the commented column or 0. Returns `None` if the object
+/// does not exist.
 fn commented(objects: &Objects<'_>, on: &Commented) -> Option<(String, i32)> {
     let catalog = objects.catalog;
     Some(match on {

@@ -8,7 +8,7 @@ use super::{CatalogRow, CatalogType, SystemCatalog, flag, integer, oid, optional
 
 /// Name of the owner of all objects.
 pub const OWNER: &str = CATALOG;
-/// Oid of the owner: that of PostgreSQL's first user.
+/// Oid of the owner of all objects. PostgreSQL's first superuser has the same oid.
 pub const OWNER_OID: i64 = 10;
 /// Oid of the catalog `pg_class`, which identifies relations in `pg_description`.
 pub const PG_CLASS_OID: i64 = 1259;
@@ -22,7 +22,7 @@ const INDEX_METHODS: [(&str, i64); 2] = [("csb", 16_000), ("bloom", 16_001)];
 /// The rows of an empty catalog.
 pub const NO_ROWS: fn(&Objects<'_>) -> Vec<CatalogRow> = |_| Vec::new();
 
-/// Oid of an access method of indexes.
+/// Oid of an access method of indexes. Returns 0 if the name is unknown.
 pub fn index_method_oid(name: &str) -> i64 {
     INDEX_METHODS.iter().find(|(known, _)| *known == name).map_or(0, |(_, oid)| *oid)
 }
@@ -55,7 +55,7 @@ pub const PG_DATABASE: SystemCatalog = SystemCatalog {
         ("datconnlimit", CatalogType::Integer),
     ],
     rows: |_| {
-        // 6 is UTF-8.
+        // Encoding 6 is UTF-8.
         let locale = [integer(6), text("C"), text("C")];
         let flags = [flag(false), flag(true), integer(-1)];
         vec![[vec![oid(DATABASE_OID), text(CATALOG), oid(OWNER_OID)], locale.into(), flags.into()].concat()]
@@ -127,7 +127,7 @@ pub const PG_DEPEND: SystemCatalog = SystemCatalog {
         ("deptype", CatalogType::Text),
     ],
     rows: |objects| {
-        // The sequences that columns own.
+        // One row for each sequence that a column owns.
         let owned = objects.tables().flat_map(|(table_oid, table)| {
             let sequences = table.constraints.sequences.iter();
             sequences.filter_map(move |(column, owned)| {

@@ -1,4 +1,4 @@
-//! `pg_type`: the types that columns can have, and those of system catalogs, with PostgreSQL's oids.
+//! `pg_type`: the types of columns of tables, queries and system catalogs, with the oids that PostgreSQL assigns.
 
 use datafusion::arrow::datatypes::DataType;
 use taut_types::LogicalType;
@@ -63,7 +63,8 @@ pub const PG_TYPE: SystemCatalog = SystemCatalog {
     },
 };
 
-/// Oid, bytes of a value and modifier of a type that columns of tables have.
+/// Returns the oid, the byte length of a value and the modifier of the type of a table column. As in PostgreSQL, the
+/// length is -1 if it varies, and the modifier is -1 if there is none.
 pub fn of_column(logical: LogicalType) -> (i64, i16, i32) {
     let (name, modifier) = match logical {
         LogicalType::Boolean => ("bool", -1),
@@ -72,7 +73,7 @@ pub fn of_column(logical: LogicalType) -> (i64, i16, i32) {
         LogicalType::BigInt => ("int8", -1),
         LogicalType::Real => ("float4", -1),
         LogicalType::Double => ("float8", -1),
-        // As in PostgreSQL: 16 bits of precision, 16 bits of scale, and 4.
+        // PostgreSQL's modifier: the precision in the upper 16 bits, the scale in the lower 16 bits, plus 4.
         LogicalType::Decimal { precision, scale } => ("numeric", ((i32::from(precision) << 16) | i32::from(scale)) + 4),
         LogicalType::Date => ("date", -1),
         LogicalType::Timestamp => ("timestamp", -1),
@@ -84,7 +85,7 @@ pub fn of_column(logical: LogicalType) -> (i64, i16, i32) {
     (found.oid, found.bytes, modifier)
 }
 
-/// Oid, bytes of a value and modifier of a type of a query's column.
+/// Like [`of_column`], for a column of a query. A type that PostgreSQL does not have is `unknown`.
 pub fn of_query_column(data_type: &DataType) -> (i64, i16, i32) {
     if let Some(logical) = LogicalType::from_arrow(data_type) {
         return of_column(logical);

@@ -32,7 +32,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
     },
 };
 
-/// One row of the table.
+/// One row of `taut.constraints`.
 struct ConstraintRow {
     name: Option<String>,
     kind: &'static str,

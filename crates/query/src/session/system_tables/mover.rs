@@ -48,7 +48,7 @@ fn rows(state: &SystemState) -> SystemRows {
     Box::new(std::iter::once(Ok(columns(&rows, mover.is_on()))))
 }
 
-/// One row of the table: a kind of compaction, the rows and bytes that wait for it, and its past runs.
+/// One row of `taut.mover`: a kind of compaction, the rows and bytes that wait for it, and its past runs.
 struct CompactionRow {
     table: Option<String>,
     work: &'static str,

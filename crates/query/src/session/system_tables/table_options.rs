@@ -1,5 +1,5 @@
 //! `taut.table_options`: one row for each option of a table's design, and for each option of `CREATE TABLE ... AS` that
-//! is no part of the design.
+//! is not part of the design.
 
 use taut_types::{TableDesign, TableOption};
 
