@@ -21,7 +21,7 @@ use taut_types::{ColumnIndex, LogicalType, is_temporary_relation, split_relation
 use super::catalog::StatementCatalog;
 use super::system_tables::SystemTable;
 
-/// A value in a row.
+/// A nullable value in a row.
 #[derive(Clone)]
 enum Cell {
     Text(Option<String>),
@@ -30,7 +30,8 @@ enum Cell {
 
 type Row = Vec<Cell>;
 
-/// Declaration of a table. The names of numeric columns begin with `#`.
+/// Declaration of a table of `information_schema`. A `#` before a column name marks an integer column; other columns
+/// are text.
 struct StandardTable {
     name: &'static str,
     columns: &'static [&'static str],
@@ -302,7 +303,7 @@ fn standard_name(logical: LogicalType) -> String {
     }
 }
 
-/// Precision, radix and scale of a numeric type.
+/// Precision, radix and scale of a numeric type; nulls for other types.
 fn precision(logical: LogicalType) -> [Cell; 3] {
     let (precision, radix, scale) = match logical {
         LogicalType::SmallInt => (Some(16), Some(2), Some(0)),

@@ -40,7 +40,8 @@ pub const STATEMENT_OPTIONS: [TableOption; 1] = [TableOption {
 }];
 
 impl QuerySession {
-    /// Loads files into a table. Creates the table with the columns of the first file if it does not exist.
+    /// Loads files into a table. Creates the table with the columns of the first file if it does not exist. Returns the
+    /// number of loaded rows.
     ///
     /// # Errors
     /// If the load fails; see [`QuerySession::run`].
@@ -65,6 +66,7 @@ impl QuerySession {
         }
     }
 
+    /// Finishes a load: runs `ON COMMIT` actions, or marks the transaction in progress as failed.
     fn end_load(&self, loaded: Result<u64>) -> Result<u64> {
         self.mover.wake();
         let loaded = loaded.and_then(|rows| self.apply_on_commit().map(|()| rows));
@@ -89,7 +91,8 @@ impl QuerySession {
         self.fill_new_table(&self.new_name(&reference, false)?, frame.into_unoptimized_plan(), design_options).await
     }
 
-    /// Loads batches into a table. Creates the table from their schema if it does not exist.
+    /// Loads batches into a table. Creates the table from their schema if it does not exist. Returns the number of
+    /// loaded rows.
     ///
     /// Each iterator runs on its own thread. The rows of an iterator follow the rows of the previous iterator. Columns
     /// are matched with those of an existing table by name, as for Parquet files.
@@ -212,6 +215,8 @@ impl QuerySession {
         Ok(LogicalPlanBuilder::insert_into(rows, TableReference::bare(name), source, InsertOp::Append)?.build()?)
     }
 
+    /// Runs a plan and writes its rows to a target. Returns their number. `rows_total` is the expected number of rows,
+    /// for progress reports.
     pub(super) async fn fill(
         &self,
         name: &str,
@@ -255,6 +260,7 @@ impl QuerySession {
         self.interrupt().cancellation().run_after_commit(completion).await;
     }
 
+    /// Loads files into an existing table. Without `columns`, the files contain all columns that are not generated.
     pub(super) async fn load(
         &self,
         table: &Arc<Table>,

@@ -14,6 +14,7 @@ use super::{Done, Outcome, QuerySession};
 use crate::error::{Dependency, QueryError, Result, SequenceError};
 
 impl QuerySession {
+    /// Drops tables or views and, with `cascade`, the objects that depend on them.
     pub(super) fn drop_names(
         &self,
         kind: ObjectKind,
@@ -86,6 +87,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_tag("ALTER TABLE")))
     }
 
+    /// Renames a table that no view reads.
     pub(super) async fn rename_table(&self, name: &str, new_name: &str) -> Result<Outcome> {
         let _lock = self.lock_for_maintenance(self.table(name)?.id).await;
         let (table, snapshot) = (self.table(name)?, self.snapshot());

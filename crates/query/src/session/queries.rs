@@ -74,6 +74,7 @@ impl Planning {
         CacheKey { session: self.session, settings, definitions: snapshot.definitions_id() }
     }
 
+    /// Invalidates all cached plans of the session, because a setting has changed.
     pub(super) fn invalidate_settings(&self) {
         self.settings.fetch_add(1, Ordering::Relaxed);
         *self.state.lock() = None;
@@ -152,6 +153,7 @@ impl QuerySession {
         Ok(rows.map(|rows| (Arc::clone(lookup.output()), rows)))
     }
 
+    /// Runs a statement that DataFusion plans, from its cached plan if there is one.
     pub(super) async fn run_engine(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
         if taut_sql::is_query(request.statement)
             && let Some(outcome) =

@@ -19,6 +19,7 @@ use crate::write::changes::Changes;
 const NEW_TABLE: &str = "\0new";
 
 impl QuerySession {
+    /// Runs `CREATE OR REPLACE TABLE` for a table that exists.
     pub(super) async fn replace_table(
         &self,
         name: &str,

@@ -40,10 +40,12 @@ impl SearchPath {
         }
     }
 
+    /// The schemas that the path lists.
     pub fn schemas(&self) -> &[String] {
         &self.schemas
     }
 
+    /// Whether the path lists only the schema `public`.
     pub fn is_default(&self) -> bool {
         matches!(&*self.schemas, [schema] if schema == PUBLIC)
     }

@@ -436,7 +436,7 @@ pub(super) fn restart_owned(edit: &mut CatalogEdit, table: TableId) -> Result<()
     Ok(())
 }
 
-/// Skips the first `count` numbers of a new sequence, because the caller has assigned them to existing rows.
+/// Skips the first `count` numbers of a new sequence, because the caller assigns them to existing rows.
 pub(super) fn skip_numbers(edit: &mut CatalogEdit, sequence: Sequence, count: u64) -> Result<()> {
     let nth = |index: u64| {
         let offset = i64::try_from(index).ok().and_then(|index| index.checked_mul(sequence.increment));

@@ -90,12 +90,14 @@ impl QuerySession {
         }
     }
 
+    /// Runs `SET` of a setting of Taut.
     pub(super) fn set(&self, value: &SettingValue) -> Result<Outcome> {
         self.apply_setting(value)?;
         self.local_settings.lock().forget(value.setting());
         Ok(Outcome::Done(Done::with_tag("SET")))
     }
 
+    /// Changes the value of a setting.
     pub(super) fn apply_setting(&self, value: &SettingValue) -> Result<()> {
         match value {
             SettingValue::Synchronous(synchronous) => self.transactions.lock().synchronous = *synchronous,
@@ -165,6 +167,7 @@ impl QuerySession {
         self.planning.invalidate_settings();
     }
 
+    /// Runs `SHOW` of a setting of Taut.
     pub(super) fn show(&self, setting: Setting) -> Result<Outcome> {
         ddl::text_rows(&[(setting.name(), vec![self.setting_values().value(setting)])])
     }

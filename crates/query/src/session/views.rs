@@ -12,6 +12,7 @@ use crate::error::{Dependency, QueryError, Result};
 use crate::write::changes::Changes;
 
 impl QuerySession {
+    /// Runs `ALTER VIEW`.
     pub(super) async fn alter_view(&self, name: &str, if_exists: bool, change: &ViewChange) -> Result<Outcome> {
         let snapshot = self.snapshot();
         check_kind(&snapshot, ObjectKind::View, name)?;
