@@ -548,7 +548,8 @@ fn column_values(table: &Table) -> Result<ColumnValues> {
     })
 }
 
-/// Returns the keys of a table that `ON CONFLICT` refers to, or all keys if it names none.
+/// Returns the keys of a table that `ON CONFLICT` refers to, or all keys if it names none. Returns no keys for a
+/// statement without `ON CONFLICT`.
 fn conflict_keys<'a>(mutation: &Mutation, table: &'a Table) -> Result<Vec<&'a UniqueKey>> {
     let keys = &table.constraints.keys;
     let Some(conflict) = mutation.conflict() else { return Ok(Vec::new()) };

@@ -1,7 +1,7 @@
 //! The files that `COPY ... TO` writes.
 //!
 //! Rows are written to new files in a hidden directory beside the target. The files are renamed when all of them are
-//! complete. A statement that fails or is cancelled before changes no existing file, and adds no file to a directory.
+//! complete. Until then, a failed or cancelled statement changes no existing file, and adds no file to a directory.
 //!
 //! ```text
 //!   sales.csv                       the target: one file

@@ -167,8 +167,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// Number of a column in system catalogs, from 1. A hidden column, which stores an expression of an index, has number
-/// 0.
+/// Number of a column in system catalogs, from 1. Returns 0 for a hidden column, which stores an index expression.
 pub fn column_number(table: &Table, column: ColumnIndex) -> i16 {
     let index = table.visible_columns().position(|visible| visible == column);
     index.and_then(|index| i16::try_from(index + 1).ok()).unwrap_or(0)
