@@ -1,6 +1,6 @@
-//! Prints, as a Markdown table, how long a predicate that few rows pass takes on a segment of packed numbers that no
-//! cache holds: by a scan, by extremes, and one by one on the rows that passed other predicates. The cutoffs between
-//! these three methods come from this benchmark.
+//! Measures a predicate that few rows pass, on segments of packed numbers that are not in a CPU cache. Prints the times
+//! of three methods as a Markdown table: a scan, extremes, and reading the rows that passed other predicates one by
+//! one. The cutoffs between these methods come from this benchmark.
 //!
 //! `cargo bench -p taut-encoding --bench few_rows`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the terminal")]
@@ -16,7 +16,7 @@ use taut_encoding::{Bitmap, CHUNK_ROWS_MAX, Choice, Chunk, Extreme, encode};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 const ROWS: usize = CHUNK_ROWS_MAX;
-/// Number of segments, which are read one after the other. Together they are larger than the caches.
+/// Number of segments. Together they are larger than the caches, and they are read one after the other.
 const SEGMENTS: usize = 700;
 
 fn random_chunk(bits: usize, random: &mut StdRng) -> Chunk {
@@ -26,7 +26,7 @@ fn random_chunk(bits: usize, random: &mut StdRng) -> Chunk {
     Chunk::parse(bytes.into(), LogicalType::BigInt, ROWS).unwrap()
 }
 
-/// The median time that `work` takes on a segment, in microseconds.
+/// Median time of `work` on a segment, in microseconds.
 fn median_microseconds<T>(segments: &[T], mut work: impl FnMut(&T)) -> f64 {
     let mut times: Vec<f64> = segments
         .iter()

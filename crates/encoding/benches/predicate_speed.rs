@@ -1,5 +1,5 @@
-//! Prints, as Markdown tables, how fast one predicate runs over a column on one thread, for each instruction set: for
-//! columns that fit the cache, by the width of their numbers, and for larger columns, beside the speed at which this
+//! Measures the speed of one predicate on one thread, for each instruction set, and prints it as Markdown tables.
+//! Columns in cache are grouped by the width of their numbers. Larger columns are compared with the speed at which this
 //! machine reads memory.
 //!
 //! `cargo bench -p taut-encoding --bench predicate_speed`, or `make bench-kernels`, which writes the tables to a file
@@ -18,13 +18,14 @@ use taut_testkit::{Random, arguments};
 use taut_types::{ColumnIndex, ColumnPredicate, DatumPredicate, Encoding, LogicalType};
 
 const ROWS: usize = 65_536;
-/// How often each competitor is timed. The competitors alternate.
+/// Number of turns. In each turn, every competitor is timed once.
 const TURNS: usize = 9;
-/// About how long a turn in cache takes, in seconds.
+/// Approximate time of one competitor in a turn, in seconds, for columns in cache.
 const TURN_SECONDS: f64 = 0.002;
 /// Size in bytes of a column that is too large for the cache.
 const LARGE_COLUMN_BYTES: usize = 380 << 20;
-/// Bytes of a large column that a turn reads. Turns are short, so that other programs do not disturb all of them.
+/// Bytes of a large column that a competitor reads in a turn. Turns are short, so that other programs disturb only some
+/// of them.
 const SLICE_BYTES: usize = 4 << 20;
 
 /// Random number of a row, the same in every execution of the benchmark.
@@ -70,11 +71,11 @@ fn select(chunk: &Chunk, predicate: &ColumnPredicate, selection: &mut Bitmap) {
 struct Times {
     /// The 5th percentile, in seconds.
     best: f64,
-    /// How much longer than `best` the median is, as a share of `best`.
+    /// Excess of the median over `best`, as a fraction of `best`.
     spread: f64,
 }
 
-/// Times every competitor once in each turn, with the function `time`.
+/// Times every competitor once in each turn. `time` returns the seconds of the competitor with this index.
 fn time_in_turns(turns: usize, competitors: usize, mut time: impl FnMut(usize) -> f64) -> Vec<Times> {
     let mut times = vec![vec![]; competitors];
     for _ in 0..turns {

@@ -59,7 +59,7 @@ fn cases() -> Vec<Case> {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    // Ascending numbers: noisy timestamps, ascending numbers of which about half are missing, and the keys of TPC-H.
+    // Ascending numbers: noisy timestamps, ascending numbers with about half of them missing, and the keys of TPC-H.
     let noise = |row: usize| row as i64 * 1_000_000 + (random(row) % 1000) as i64;
     let seconds: Vec<i64> = (0..).filter(|number| random(*number as usize) & 1 != 0).take(ROWS).collect();
     let second = |row: usize| seconds[row];
@@ -246,7 +246,7 @@ fn measure(rows: usize, mut work: impl FnMut()) -> f64 {
     }
 }
 
-/// A range that about `percent` percent of the rows are in.
+/// Range predicate that about `percent` percent of the rows pass.
 fn predicate_for(case: &Case, percent: usize) -> ColumnPredicate {
     let mut keys: Vec<Datum> =
         (0..ROWS).step_by(97).filter_map(|row| datum_at(&case.array, case.logical, row)).collect();

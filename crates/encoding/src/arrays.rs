@@ -1,4 +1,4 @@
-//! Arrow arrays from the decoded numbers of one chunk or of several.
+//! Builds Arrow arrays from the decoded numbers of one or more chunks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{Bitmap, SelectedRuns, VECTOR_ROWS};
 
 /// Source of the numbers of an array.
 pub(crate) trait NumberSource {
-    /// Count of the numbers.
+    /// Length of the array, in rows.
     fn len(&self) -> usize;
     /// Appends the numbers, decoded to a native integer. Floating point is appended as ordered integers, which sort
     /// like the values (see `numbers/mod.rs`).
@@ -30,7 +30,7 @@ pub(crate) struct NumbersInRange<'a>(pub(crate) &'a Numbers, pub(crate) Range<us
 pub(crate) struct NumbersInRuns<'a>(pub(crate) &'a Numbers, pub(crate) &'a SelectedRuns<'a>);
 /// Numbers at ascending positions.
 pub(crate) struct NumbersAtPositions<'a>(pub(crate) &'a Numbers, pub(crate) &'a [u32]);
-/// Numbers of the rows of a bitmap. The last field is the number of selected rows.
+/// Numbers of the rows that a bitmap selects. The last field is the number of selected rows.
 pub(crate) struct SelectedNumbers<'a>(pub(crate) &'a Numbers, pub(crate) &'a Bitmap, pub(crate) usize);
 /// The distinct numbers of a dictionary.
 pub(crate) struct DictionaryNumbers<'a>(pub(crate) &'a Numbers);
@@ -91,7 +91,7 @@ fn numbers_of<O: Native>(source: &impl NumberSource) -> Vec<O> {
     numbers
 }
 
-/// Builder of an array of numbers, to which rows of several chunks can be appended.
+/// Builds one Arrow array of numbers from rows of several chunks.
 pub struct ArrayBuilder {
     logical: LogicalType,
     values: NativeValues,
@@ -101,16 +101,16 @@ pub struct ArrayBuilder {
 /// Values in the native types of Arrow.
 enum NativeValues {
     SmallInts(Vec<i16>),
-    /// Integers, dates, and the bits of single floating point.
+    /// `INTEGER`, `DATE`, and the bits of `REAL`.
     Integers(Vec<i32>),
-    /// Big integers, timestamps, and the bits of double floating point.
+    /// `BIGINT`, timestamps, and the bits of `DOUBLE`.
     BigInts(Vec<i64>),
     Decimals(Vec<i128>),
 }
 
 impl ArrayBuilder {
-    /// Empty array of a type with capacity for `rows` rows. Returns `None` for booleans, text and bytes, whose arrays
-    /// are built from one chunk each.
+    /// Creates an empty builder for an array of this type, with capacity for `rows` rows. Returns `None` for booleans,
+    /// text and bytes, whose arrays are built from one chunk each.
     pub fn new(logical: LogicalType, rows: usize) -> Option<Self> {
         let values = match logical {
             LogicalType::SmallInt => NativeValues::SmallInts(Vec::with_capacity(rows)),
@@ -172,7 +172,7 @@ impl ArrayBuilder {
 fn append_values<O: Native>(values: &mut Vec<O>, source: &impl NumberSource, is_float: bool) {
     let start = values.len();
     source.append(values);
-    // A damaged chunk may contain fewer numbers.
+    // A damaged chunk may append fewer numbers than it has rows.
     values.resize(start + source.len(), O::default());
     if is_float {
         values[start..].iter_mut().for_each(|number| *number = number.flip_float_order());
@@ -184,7 +184,7 @@ fn into_buffer<O: Native>(values: Vec<O>) -> (Buffer, usize) {
     (Buffer::from_vec(values), rows)
 }
 
-/// Array of numbers of this type, which must not be text or bytes.
+/// Builds an array of this type from a source. The type must not be text or bytes.
 pub(crate) fn array_of(logical: LogicalType, source: &impl NumberSource, nulls: Option<NullBuffer>) -> ArrayRef {
     match ArrayBuilder::new(logical, source.len()) {
         Some(mut array) => {
@@ -198,7 +198,7 @@ pub(crate) fn array_of(logical: LogicalType, source: &impl NumberSource, nulls: 
     }
 }
 
-/// Array over native values that have Arrow's layout. Empty for booleans, text and bytes.
+/// Array of native values that have Arrow's layout. Returns an empty array for booleans, text and bytes.
 pub(crate) fn array_of_buffer(
     logical: LogicalType,
     buffer: Buffer,
@@ -232,7 +232,7 @@ fn primitive_array<T: ArrowPrimitiveType>(
     Arc::new(PrimitiveArray::<T>::new(values, nulls).with_data_type(logical.arrow()))
 }
 
-/// One bit per byte, set if the byte is not zero.
+/// Packs bytes into bits: a bit is set if its byte is not zero.
 fn pack_bits(bytes: &[u8]) -> BooleanBuffer {
     let mut words: Vec<u64> = Vec::with_capacity(bytes.len().div_ceil(64));
     let mut vector = [0; VECTOR_ROWS];

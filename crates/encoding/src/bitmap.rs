@@ -148,7 +148,7 @@ impl Bitmap {
         self.masked(rows).all(|(word, mask)| word & mask == mask)
     }
 
-    /// First selected row at or after `row`.
+    /// First selected row at or after `row`. Returns `None` if no such row exists.
     pub fn next_set(&self, row: usize) -> Option<usize> {
         let first = row / 64;
         let head = self.words.get(first)? & (u64::MAX << (row % 64));
@@ -162,7 +162,7 @@ impl Bitmap {
         self.positions_counted(self.count())
     }
 
-    /// Like [`Bitmap::positions`], for callers that know the number of selected rows.
+    /// Like [`Bitmap::positions`], for callers that know `count`, the number of selected rows.
     pub fn positions_counted(&self, count: usize) -> Vec<u32> {
         // The kernel writes past the last position.
         let mut positions = Vec::with_capacity(count + VECTOR_ROWS);
@@ -196,8 +196,7 @@ impl Bitmap {
         self.words.iter().map(starts).sum()
     }
 
-    /// For each row of `rows` that is selected, its ordinal among the selected rows. Skips other rows. `rows` must
-    /// ascend.
+    /// Ordinals of rows among the selected rows. Skips the rows of `rows` that are not selected. `rows` must ascend.
     ///
     /// # Panics
     /// If a row is past the end.
@@ -249,7 +248,7 @@ impl Bitmap {
         }
     }
 
-    /// Words of whole vectors, mutable.
+    /// Mutable words of a range of vectors, 16 words per vector.
     ///
     /// # Panics
     /// If a vector reaches past the end.
@@ -295,7 +294,7 @@ impl Bitmap {
         for (row, passing) in rows.clone().step_by(64).zip(passes.bit_chunks().iter_padded()) {
             let failing = !passing & word_mask(0, &(0..rows.end - row));
             self.words[row / 64] &= !(failing << (row % 64));
-            // The other bits lie in the next word, if the range reaches it.
+            // Bits that do not fit in this word belong to the next word.
             let rest = failing >> 1 >> (63 - row % 64);
             if rest != 0 {
                 self.words[row / 64 + 1] &= !rest;

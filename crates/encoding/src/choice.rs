@@ -5,14 +5,14 @@ use taut_types::{Encoding, LogicalType};
 /// Rule for choosing an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// By size and cost of decoding, estimated from the values.
+    /// The encoding with the best balance of size and decoding cost, estimated from the values.
     Auto,
     /// The smallest of the encodings that use the order of rows, regardless of the cost of decoding, and even if the
     /// rows are unordered. For numbers: `constant`, `run_length`, `run_length_delta` and `delta`; only `run_length`
     /// if the numbers are too far apart for differences. For text and bytes: `constant`, `run_length` and
     /// `front_coded`.
     Ordered,
-    /// Plain values.
+    /// The encoding `plain`.
     Plain,
     /// This encoding.
     Forced(Encoding),

@@ -360,8 +360,8 @@ impl Chunk {
         }
     }
 
-    /// Ascending codes whose entries in a dictionary of text or bytes pass a predicate. The predicate must not be
-    /// [`DatumPredicate::Null`]. Returns `None` if the chunk has no such dictionary and is not constant.
+    /// Ascending ranges of codes whose entries in a dictionary of text or bytes pass a predicate. The predicate must
+    /// not be [`DatumPredicate::Null`]. Returns `None` if the chunk has no such dictionary and is not constant.
     pub fn codes_that_pass(&self, predicate: &DatumPredicate) -> Option<Vec<Range<u32>>> {
         match &self.values {
             ChunkValues::Null => Some(vec![]),
@@ -375,7 +375,7 @@ impl Chunk {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
     }
 
-    /// Keeps the rows of a range that are null, or those that are not null.
+    /// Clears the rows of a range that are null, or if `keep_nulls` is true, the rows that are not null.
     fn filter_nulls(&self, keep_nulls: bool, rows: Range<usize>, selection: &mut Bitmap) {
         let Some(validity) = &self.validity else {
             if (self.nulls > 0) != keep_nulls {
@@ -408,8 +408,8 @@ impl Chunk {
         }
     }
 
-    /// Clears the rows of a range whose dictionary entry has a false flag in `entry_passes`. Null rows stay if and only
-    /// if `null_passes`.
+    /// Clears the rows of a range whose dictionary entry has a false flag in `entry_passes`, which has one flag per
+    /// entry. Clears null rows if `null_passes` is false.
     ///
     /// # Panics
     /// If the chunk has no dictionary and is not constant, the range is not within its rows, or the selection has

@@ -41,7 +41,7 @@ fn are_runs_worthwhile(rows: usize, runs: usize, width: usize) -> bool {
     runs * RUN_ROWS_MIN <= rows && runs * (16 + width) * 2 < rows * width
 }
 
-/// Bytes of the parts of `rows` codes that form `runs` runs, in the form that `write` chooses.
+/// Bytes of the parts of `rows` codes that form `runs` runs, in the layout that `write` chooses.
 pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
     let width = width_of(entries);
     if are_runs_worthwhile(rows, runs, width) {
@@ -127,7 +127,7 @@ impl Codes {
         }
     }
 
-    /// Visits the codes of a range run by run. A packed code counts as a run of one row.
+    /// Visits the codes of a range run by run. Each packed code is visited as a run of one row.
     pub(crate) fn visit_runs(&self, rows: Range<usize>, mut visit: impl FnMut(u16, Range<usize>)) {
         match self {
             Self::Packed(packed) => {
@@ -196,7 +196,7 @@ impl Codes {
         }
     }
 
-    /// Clears the rows of a range whose code has a false flag, or no flag.
+    /// Clears the rows of a range whose code has a false flag, or no flag. Flag `i` belongs to code `i`.
     pub(crate) fn filter_flags(
         &self,
         flags: impl ExactSizeIterator<Item = bool>,

@@ -37,8 +37,8 @@ impl IndexTable {
         Self { slots: vec![0; 1024], hashes: vec![] }
     }
 
-    /// Returns the index of the entry that has this hash and for which `is_same` holds. If there is none, inserts an
-    /// entry and returns `None`.
+    /// Returns the index of the entry that has this hash and for which `is_same` returns true. If there is none,
+    /// inserts an entry and returns `None`.
     #[inline(always)]
     fn find_or_insert(&mut self, hash: u64, is_same: impl Fn(usize) -> bool) -> Option<usize> {
         let mask = self.slots.len() - 1;
@@ -105,8 +105,8 @@ pub(crate) fn of_numbers<N: Native>(values: &[N], entries_max: usize) -> Option<
     Some(sorted(entries, codes, |left, right| left.cmp(right)))
 }
 
-/// Distinct values of the rows that are not null, each given by the first row that has it. Returns `None` if there are
-/// more than `entries_max`. A null row gets the code of the previous row. At least one row must not be null.
+/// Distinct values of the rows that are not null. Each value is represented by its first row. Returns `None` if there
+/// are more than `entries_max`. A null row gets the code of the previous row. At least one row must not be null.
 pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Distinct<u32>> {
     let (mut entries, mut codes) = (Vec::<u32>::new(), Vec::with_capacity(array.len()));
     let mut table = IndexTable::new();
@@ -153,7 +153,7 @@ pub(crate) fn prefix(value: &[u8]) -> u64 {
     }
 }
 
-/// Number of distinct values of some rows. Null rows do not count.
+/// Number of distinct values of some rows. Skips null rows.
 pub(crate) fn count_of_bytes(array: &BinaryViewArray, rows: impl Iterator<Item = usize>) -> usize {
     let mut table = IndexTable::new();
     let mut entries: Vec<usize> = vec![];

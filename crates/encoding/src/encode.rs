@@ -99,7 +99,7 @@ fn values<T: ArrowPrimitiveType>(array: &ArrayRef) -> Option<&[T::Native]> {
     array.as_primitive_opt::<T>().map(|array| &**array.values())
 }
 
-/// Choice of the encoding, nulls and head of a chunk, and its writer.
+/// Input of the functions that encode one chunk, except its values.
 struct ChunkInput<'a> {
     nulls: Option<&'a NullBuffer>,
     choice: Choice,

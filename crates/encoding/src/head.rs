@@ -193,7 +193,7 @@ impl Parts {
         self.at
     }
 
-    /// Reads the next part of this many bytes.
+    /// Reads the next part, which has `bytes` bytes. `expected` describes the part in errors.
     pub(crate) fn read_part(&mut self, bytes: usize, expected: &'static str) -> Result<Buffer, CorruptChunk> {
         let padded = padded(bytes);
         if padded > self.bytes.len() - self.at {

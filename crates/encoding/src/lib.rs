@@ -51,7 +51,7 @@ pub use numbers::Extreme;
 pub use runs::SelectedRuns;
 pub use search::numbers as search_ascending;
 
-/// Rows of a vector: the unit in which numbers are packed, unpacked and compared.
+/// Number of rows of a vector, the unit in which numbers are packed, unpacked and compared.
 pub const VECTOR_ROWS: usize = 1024;
-/// Maximum rows of a chunk, which is also the maximum of a segment.
+/// Maximum number of rows of a chunk, and of a segment.
 pub const CHUNK_ROWS_MAX: usize = 65_536;

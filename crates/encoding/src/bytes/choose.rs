@@ -1,4 +1,4 @@
-//! Choice of the encoding for the strings of a segment, from samples of them.
+//! Chooses the encoding of the strings of a segment, from samples.
 
 use arrow_array::{Array, BinaryViewArray};
 use fsst::Compressor;
@@ -16,15 +16,15 @@ const SAMPLE_ROWS: usize = 4096;
 const TRAINING_ROWS: usize = 1024;
 /// Number of stretches of rows in which the shared prefixes of neighbours are measured.
 const SAMPLED_STRETCHES: usize = 64;
-/// Minimum bytes of all strings. With fewer, symbols save nothing.
+/// Minimum bytes of all strings for fsst. With fewer bytes, the table of symbols costs more than it saves.
 const FSST_BYTES_MIN: usize = 16 << 10;
 /// Approximate bytes per row besides the heap: of plain strings, and of fsst.
 const PLAIN_END_BYTES: usize = 4;
 const FSST_END_BYTES: usize = 2;
 
-/// Encoding chosen for strings, with the results of the choice that writing reuses.
+/// Encoding chosen for strings, with the intermediate results that the writer reuses.
 pub(crate) enum BytesPlan {
-    /// All rows have the value of this row.
+    /// Every row that is not null has the value of this row.
     Constant(usize),
     Plain,
     Dictionary(Distinct<u32>),
@@ -69,11 +69,10 @@ pub(crate) fn plan_forced(array: &BinaryViewArray, encoding: Encoding) -> Result
     })
 }
 
-/// Plan for the encoding that saves enough to be worth the cost of decoding. A dictionary is preferred if it saves two
-/// fifths, because it also makes predicates and decoding faster. Otherwise the smaller of `fsst`, which must save a
-/// quarter, and `front_coded`, which must save a half, is chosen. Plain strings are decoded five times as fast as with
-/// either of these. A single plain string is read twice as fast as with `fsst`, and four times as fast as with
-/// `front_coded`.
+/// Chooses an encoding whose saving is worth the cost of decoding. Prefers a dictionary that saves two fifths, because
+/// it also makes predicates and decoding faster. Otherwise chooses the smaller of `fsst`, which must save a quarter,
+/// and `front_coded`, which must save a half. Plain strings are decoded five times as fast as with either of these. A
+/// single plain string is read twice as fast as with `fsst`, and four times as fast as with `front_coded`.
 pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     if let Some(row) = constant_row(array) {
         return BytesPlan::Constant(row);
@@ -88,7 +87,7 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     }
     if heap_bytes >= FSST_BYTES_MIN {
         let compressor = symbols::train(array, sample(array.len(), TRAINING_ROWS));
-        // Symbols are measured on other rows than those that they were trained on.
+        // If the sample skips rows, symbols are measured on rows that they were not trained on.
         let test_rows = sample(array.len(), TRAINING_ROWS).map(|row| (row + 1).min(array.len() - 1));
         let (before, after) = symbols::measure(&compressor, array, test_rows);
         let ends = (FSST_END_BYTES * array.len().next_multiple_of(VECTOR_ROWS)) as f64;
@@ -100,7 +99,7 @@ pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     best.1
 }
 
-/// Plan for the smaller of runs and shared prefixes, even if another encoding would be smaller.
+/// Chooses the smaller of `run_length` and `front_coded`, even if another encoding is smaller still.
 pub(crate) fn plan_by_order(array: &BinaryViewArray) -> Result<BytesPlan, EncodeError> {
     if let Some(row) = constant_row(array) {
         return Ok(BytesPlan::Constant(row));
@@ -109,7 +108,7 @@ pub(crate) fn plan_by_order(array: &BinaryViewArray) -> Result<BytesPlan, Encode
     // Bytes of a run besides its value: an end in the dictionary, the end of the run, and a code.
     const RUN_BYTES: usize = PLAIN_END_BYTES + 4;
     let (mut last, mut runs_bytes) = (None, 0);
-    // Null rows repeat the value before.
+    // Null rows repeat the previous value.
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let value = array.value(row);
         if last != Some(value) {
@@ -123,7 +122,7 @@ pub(crate) fn plan_by_order(array: &BinaryViewArray) -> Result<BytesPlan, Encode
     plan_forced(array, Encoding::RunLength)
 }
 
-/// Lengths of the values, if encoding by shared prefixes takes at most half of their plain bytes.
+/// Lengths for `front_coded`. Returns `None` if the encoding takes more than half of the plain bytes, or is impossible.
 fn front_coded(array: &BinaryViewArray, plain_bytes: usize) -> Option<Lengths> {
     let rows = array.len();
     let is_worthwhile = |bytes: usize, sampled_rows: usize| 2 * bytes * rows <= plain_bytes * sampled_rows;
@@ -155,7 +154,7 @@ fn dictionary(array: &BinaryViewArray, heap_bytes: usize, plain_bytes: usize) ->
     let value_bytes = heap_bytes.div_ceil(values) + PLAIN_END_BYTES;
     let sampled_values = sample(rows, SAMPLE_ROWS).filter(|row| array.is_valid(*row)).count();
     let sampled_distinct = distinct::count_of_bytes(array, sample(rows, SAMPLE_ROWS));
-    // If nearly all values of a 1/16 sample are distinct, the column has more than a quarter of distinct values.
+    // If nearly all values of a 1/16 sample are distinct, more than a quarter of all values are distinct.
     if rows > SAMPLE_ROWS && sampled_distinct * 20 > sampled_values * 17 {
         return None;
     }
@@ -164,7 +163,7 @@ fn dictionary(array: &BinaryViewArray, heap_bytes: usize, plain_bytes: usize) ->
     distinct::of_bytes(array, entries_max)
 }
 
-/// About `count` of `rows` rows, evenly spread.
+/// Positions of at most `count` rows, evenly spread over `rows` rows.
 fn sample(rows: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..rows).step_by(rows.div_ceil(count).max(1))
 }

@@ -29,7 +29,7 @@ pub(crate) struct BytesDictionary {
     views: Arc<OnceLock<Views>>,
 }
 
-/// Writes the parts of strings from their distinct ones, and sets their fields of the head.
+/// Writes the distinct strings of an array and a code per row, and sets the head fields that describe them.
 pub(crate) fn write(array: &BinaryViewArray, distinct: &Distinct<u32>, head: &mut Head, writer: &mut Writer) {
     let entries = distinct.entries.iter().map(|row| array.value(*row as usize));
     let heap_bytes = entries.clone().map(<[u8]>::len).sum();
@@ -53,7 +53,7 @@ impl BytesDictionary {
         Ok(Self { entries, codes, in_runs, views: Arc::default() })
     }
 
-    /// Readable name of the encodings.
+    /// Readable name of the encodings, for example `dictionary(7) of bit_packed(3)`.
     pub(crate) fn description(&self) -> String {
         let (entries, codes) = (self.entries.len(), self.codes.description());
         if self.in_runs {
@@ -73,7 +73,7 @@ impl BytesDictionary {
         &self.codes
     }
 
-    /// Views of the entries.
+    /// Views of all entries, built by the first call.
     pub(crate) fn table(&self) -> &Views {
         self.views.get_or_init(|| self.entries.views(0..self.entries.len()).0)
     }
@@ -90,7 +90,7 @@ impl BytesDictionary {
     pub(crate) fn views_at(&self, positions: &[u32]) -> Views {
         let codes = self.codes.gather(positions);
         if self.views.get().is_none() && codes.len() < self.entries.len() {
-            // For few values, this is cheaper than views of all entries.
+            // Fewer rows than entries: build views of only the entries of these rows.
             let entries: Vec<u32> =
                 codes.iter().map(|code| u32::from(*code).min(self.entries.len() as u32 - 1)).collect();
             return self.entries.views_at(&entries);

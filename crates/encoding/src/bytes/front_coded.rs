@@ -26,7 +26,7 @@ use crate::kernels::Views;
 use crate::packed::{self, Packed};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Distance between values that are stored whole.
+/// Number of rows from one value that is stored whole to the next.
 pub(crate) const RESTART_ROWS: usize = 16;
 
 /// Strings without the prefixes that they share with the previous string.
@@ -42,7 +42,7 @@ pub(crate) struct FrontCoded {
     decoded_bytes: usize,
 }
 
-/// Lengths of the shared prefix and of the rest of each value.
+/// Lengths of the shared prefix and of the suffix of each value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lengths {
     shared_lengths: Vec<i32>,
@@ -67,7 +67,7 @@ impl Lengths {
         lengths
     }
 
-    /// Bytes that are not shared.
+    /// Total bytes of the suffixes.
     pub(crate) fn suffix_bytes(&self) -> usize {
         self.suffix_lengths.iter().map(|suffix| *suffix as usize).sum()
     }
@@ -173,8 +173,8 @@ impl FrontCoded {
         let (mut bytes_left, mut last, mut is_valid) = (self.decoded_bytes, None, true);
         for row in rows {
             let value = cursor.value(row);
-            // Distinct rows have at most `decoded_bytes` in all, unless the lengths are hostile. Rebuilding must then
-            // stop.
+            // The values of distinct rows have at most `decoded_bytes` bytes together. Hostile lengths can exceed this
+            // limit; values beyond it are left empty.
             let bytes = if last == Some(row) { 0 } else { value.len() };
             match bytes_left.checked_sub(bytes) {
                 Some(rest) => {
@@ -216,7 +216,7 @@ struct Cursor<'a> {
     /// Offset in the heap of the suffix of the next row.
     heap_at: usize,
     value: Vec<u8>,
-    /// Whether all lengths that were read are possible.
+    /// False if a length that was read does not fit the heap or the previous value.
     is_valid: bool,
 }
 

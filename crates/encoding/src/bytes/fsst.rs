@@ -1,15 +1,15 @@
-//! Text and bytes by a table of frequent short strings: encoding `fsst` (Boncz, Neumann, Leis, 2020).
+//! Text and bytes, compressed by a table of frequent short strings: encoding `fsst` (Boncz, Neumann, Leis, 2020).
 //!
 //! ```text
 //! part: entries * 8    symbols: up to 8 bytes each, padded by zeros
-//! part: entries        their lengths, 1 ..= 8
-//! part: vectors * 4    u32 each: offset in the heap of the first value of each 1,024
+//! part: entries        lengths of the symbols, 1 ..= 8
+//! part: vectors * 4    u32 each: offset in the heap of the first value of a vector
 //! part: packed         per row, the end of its value, counted from that offset; as in `packed.rs`
-//! part: heap_bytes     per value its codes: a byte below 255 stands for that symbol, 255 for the byte after it
+//! part: heap_bytes     codes of all values: a byte below 255 is the index of a symbol, 255 precedes a literal byte
 //! ```
 //!
-//! Crate `fsst-rs` finds the symbols and compresses. It is not used to decompress, because it panics on bytes that it
-//! has not written. Decompressing costs about a nanosecond per code, and the bytes must be copied. The encoding is
+//! Crate `fsst-rs` finds the symbols and compresses. The code below decompresses, because the crate panics on bytes
+//! that it did not write. Decompression takes about a nanosecond per code and copies the bytes. The encoding is
 //! worthwhile only if it saves much space, and never for values that are mostly read by predicates.
 
 use std::ops::Range;
@@ -232,7 +232,7 @@ impl Symbols {
     /// Appends the decompressed bytes of these codes. Returns false if the last code is an escape without a byte.
     #[inline]
     fn decompress(&self, codes: &[u8], heap: &mut Heap) -> bool {
-        // Each code gives at most eight bytes, and eight bytes are always written.
+        // A code decompresses to at most eight bytes, and each write is eight bytes wide.
         let end_max = heap.len + 8 * codes.len() + 8;
         if heap.bytes.len() < end_max {
             heap.bytes.resize(end_max.max(heap.bytes.len() * 2), 0);

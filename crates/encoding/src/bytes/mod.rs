@@ -36,7 +36,7 @@ pub(crate) enum Bytes {
     Constant(Strings),
     /// Strings end to end, not encoded.
     Plain(Strings),
-    /// `dictionary` and `run_length`.
+    /// Encodings `dictionary` and `run_length`.
     Dictionary(BytesDictionary),
     /// Compressed by a table of frequent short strings.
     Fsst(Fsst),
@@ -44,8 +44,8 @@ pub(crate) enum Bytes {
     FrontCoded(FrontCoded),
 }
 
-/// Encodes strings, at least one of which is not null. `head` has the rows and nulls, and `writer` has the validity
-/// already.
+/// Encodes strings, at least one of which is not null. `head` holds the counts of rows and nulls, and `writer` the
+/// validity.
 pub(crate) fn encode(
     array: &BinaryViewArray,
     choice: Choice,

@@ -5,7 +5,7 @@
 //! part: heap_bytes   the bytes of all values
 //! ```
 //!
-//! Ends and UTF-8 are checked when values are read, so that reading a few does not cost reading all.
+//! Ends and UTF-8 are checked when values are read, so that reading a few values does not check all of them.
 
 use std::ops::Range;
 
@@ -25,8 +25,8 @@ pub(crate) struct Strings {
     is_text: bool,
 }
 
-/// Writes the parts of strings, and sets their fields of the head. The strings must have `heap_bytes` in all, less than
-/// 2 GiB.
+/// Writes the parts of strings, and sets their fields of the head. `heap_bytes` is the total length of the strings,
+/// which must be less than 2 GiB.
 pub(crate) fn write<'a>(
     values: impl ExactSizeIterator<Item = &'a [u8]>,
     heap_bytes: usize,

@@ -1,7 +1,7 @@
 //! AVX2 operations on one register, with one function per lane width.
 //!
-//! Comparisons fill lanes with ones, but only one bit of each lane is needed. Lanes are therefore narrowed to bytes
-//! first, because one instruction reads a bit from each of 32 bytes.
+//! A comparison sets all bits of a passing lane, but a selection has one bit per lane. Lanes are therefore narrowed to
+//! bytes: one instruction then reads a bit from each of 32 bytes.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ type Mask = __m256i;
 #[target_feature(enable = "avx2")]
 fn load<L>(lanes: &[L]) -> Register {
     assert_eq!(size_of_val(lanes), size_of::<Register>(), "the lanes of a register");
-    // SAFETY: the slice has the bytes that are loaded, at any alignment.
+    // SAFETY: the slice has the bytes that are loaded; the load needs no alignment.
     unsafe { _mm256_loadu_si256(lanes.as_ptr().cast()) }
 }
 
@@ -29,7 +29,7 @@ fn load<L>(lanes: &[L]) -> Register {
 #[target_feature(enable = "avx2")]
 fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
     assert_eq!(size_of_val(cells), size_of::<Register>(), "a cell for each lane");
-    // SAFETY: the slice has the bytes that are written, at any alignment.
+    // SAFETY: the slice has the bytes that are written; the store needs no alignment.
     unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), lanes) };
 }
 
@@ -53,7 +53,7 @@ macro_rules! with_avx2 {
 }
 
 with_avx2! {
-    /// Bits that are set in both.
+    /// Bits that are set in both registers.
     fn and(left: Register, right: Register) -> Register {
         _mm256_and_si256(left, right)
     }
@@ -135,7 +135,7 @@ with_avx2! {
         _mm256_cmpgt_epi64(range[1], _mm256_sub_epi64(lanes, range[0]))
     }
 
-    /// Lanes shifted down by `shift`. The bits above the remaining ones are undefined.
+    /// Lanes shifted down by `shift`. The top `shift` bits of each lane are undefined.
     fn shr_8(lanes: Register, shift: usize) -> Register {
         _mm256_srl_epi16(lanes, shift_count(shift))
     }
@@ -165,7 +165,7 @@ with_avx2! {
         _mm256_or_si256(_mm256_srl_epi64(low, shift_count(shift)), _mm256_sll_epi64(high, shift_count(64 - shift)))
     }
 
-    /// Ordered integers of floating-point numbers. There are none of this width.
+    /// Placeholder for `ordered_32` at the lane widths that no floating-point type has.
     fn ordered_none(bits: Register) -> Register {
         bits
     }
@@ -179,7 +179,7 @@ with_avx2! {
         _mm256_xor_si256(bits, _mm256_srli_epi64::<1>(sign))
     }
 
-    /// Registers of a table of 256 bits that is looked up by bytes: each half of its bytes, twice.
+    /// Registers for a table of 256 bits that is indexed by bytes. Each register holds one half of the table, twice.
     fn table_8(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
         let half = |at: usize| _mm256_setr_epi64x(bits[at] as i64, bits[at + 1] as i64, bits[at] as i64, bits[at + 1] as i64);
         [half(0), half(2)]
@@ -195,7 +195,7 @@ with_avx2! {
         _mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit)
     }
 
-    /// Registers of a table of 1,024 bits that is looked up by longer lanes.
+    /// Registers for a table of 1,024 bits that is indexed by lanes of 16 bits and more.
     fn table_of(bits: &[u64; MASK_WORDS]) -> [Register; 4] {
         [load(&bits[..4]), load(&bits[4..8]), load(&bits[8..12]), load(&bits[12..])]
     }

@@ -1,4 +1,4 @@
-//! AVX-512 operations on one register, with one function per lane width. Comparisons give one bit per lane.
+//! AVX-512 operations on one register, with one function per lane width. Comparisons return one bit per lane.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ type Mask = u64;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
 fn load<L>(lanes: &[L]) -> Register {
     assert_eq!(size_of_val(lanes), size_of::<Register>(), "the lanes of a register");
-    // SAFETY: the slice has the bytes that are loaded, at any alignment.
+    // SAFETY: the slice has the bytes that are loaded; the load needs no alignment.
     unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
 }
 
@@ -26,7 +26,7 @@ fn load<L>(lanes: &[L]) -> Register {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
 fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
     assert_eq!(size_of_val(cells), size_of::<Register>(), "a cell for each lane");
-    // SAFETY: the slice has the bytes that are written, at any alignment.
+    // SAFETY: the slice has the bytes that are written; the store needs no alignment.
     unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), lanes) };
 }
 
@@ -35,7 +35,7 @@ fn store<L>(lanes: Register, cells: &mut [MaybeUninit<L>]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
 fn any(bits: &VectorBits) -> bool {
     let words: &[u64; MASK_WORDS] = bits;
-    // SAFETY: the array has the 128 bytes that are loaded, at any alignment.
+    // SAFETY: the array has the 128 bytes that are loaded; the load needs no alignment.
     let (low, high) =
         unsafe { (_mm512_loadu_si512(words.as_ptr().cast()), _mm512_loadu_si512(words[8..].as_ptr().cast())) };
     let all = _mm512_or_si512(low, high);
@@ -55,7 +55,7 @@ macro_rules! with_avx512 {
 }
 
 with_avx512! {
-    /// Bits that are set in both.
+    /// Bits that are set in both registers.
     fn and(left: Register, right: Register) -> Register {
         _mm512_and_si512(left, right)
     }
@@ -121,7 +121,7 @@ with_avx512! {
         u64::from(_mm512_cmpeq_epi64_mask(left, right))
     }
 
-    /// Lanes shifted down by `shift`. The bits above the remaining ones are undefined.
+    /// Lanes shifted down by `shift`. The top `shift` bits of each lane are undefined.
     fn shr_8(lanes: Register, shift: usize) -> Register {
         _mm512_srlv_epi16(lanes, _mm512_set1_epi16(shift as i16))
     }
@@ -153,7 +153,7 @@ with_avx512! {
         _mm512_shrdv_epi64(low, high, _mm512_set1_epi64(shift as i64))
     }
 
-    /// Ordered integers of floating-point numbers. There are none of this width.
+    /// Placeholder for `ordered_32` at the lane widths that no floating-point type has.
     fn ordered_none(bits: Register) -> Register {
         bits
     }
@@ -167,21 +167,21 @@ with_avx512! {
         _mm512_ternarylogic_epi64::<0x78>(bits, sign, _mm512_set1_epi64(i64::MAX))
     }
 
-    /// Registers of a table of 256 bits that is looked up by bytes: its 32 bytes twice, and the bit of each position in
-    /// a byte.
+    /// Registers for a table of 256 bits that is indexed by bytes: its 32 bytes twice, and a mask for each bit of a
+    /// byte.
     fn table_8(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
         let word = |index: usize| bits[index % 4] as i64;
         let flags = _mm512_setr_epi64(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
         [flags, _mm512_set1_epi64(0x8040_2010_0804_0201_u64 as i64)]
     }
     fn in_table_8(table: [Register; 2], lanes: Register) -> Mask {
-        // Indexes are taken modulo 64. Bits that are shifted in from the neighbouring byte do no harm, as both halves
-        // are equal.
+        // Indexes are taken modulo 64. Bits that are shifted in from the neighbouring byte do no harm, because both
+        // halves of the table register are equal.
         let flags = _mm512_permutexvar_epi8(_mm512_srli_epi16::<3>(lanes), table[0]);
         _mm512_test_epi8_mask(flags, _mm512_permutexvar_epi8(lanes, table[1]))
     }
 
-    /// Registers of a table of 1,024 bits that is looked up by longer lanes.
+    /// Registers for a table of 1,024 bits that is indexed by lanes of 16 bits and more.
     fn table_of(bits: &[u64; MASK_WORDS]) -> [Register; 2] {
         let half = |at: usize| {
             let word = |index: usize| bits[at + index] as i64;

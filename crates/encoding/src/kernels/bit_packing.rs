@@ -1,17 +1,17 @@
 //! Packing of 1,024 numbers into a fixed number of bits each, in the transposed layout of FastLanes.
 //!
-//! With lanes of `T` bits, a vector is `1024 / T` lanes of `T` rows. In the values, row `r` of all lanes is contiguous,
-//! at `first_index(r)`, so that one instruction works on as many lanes as fit its register. In the packed words, each
-//! lane is a stream of `T * width` bits, and the words of all lanes are interleaved:
+//! With lanes of `T` bits, a vector is `1024 / T` lanes of `T` rows. In the unpacked values, row `r` of all lanes is
+//! contiguous, at `first_index(r)`, so that one instruction works on as many lanes as fit its register. In the packed
+//! words, each lane is a stream of `T * width` bits, and the words of all lanes are interleaved:
 //!
 //! ```text
 //! packed word w of lane l, at w * lanes + l:   bits w*T .. (w+1)*T of the lane's stream
 //! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
 //! ```
 //!
-//! A row of a vector is therefore not a row of a table: it has one value of each lane. Only `append_extracted` and the
-//! functions of `gather` take rows of a chunk. One value of a lane, an unsigned integer of `T` bits, is also called a
-//! lane where its place does not matter, as in [`Lane`].
+//! A row of a vector is therefore not a row of a table: it holds one value of each lane. Only `append_extracted` and
+//! the functions of `gather` take rows of a chunk. One value of a lane, an unsigned integer of `T` bits, is also called
+//! a lane where its position does not matter, as in [`Lane`].
 //!
 //! Crate `fastlanes` writes the same format, and tests compare these loops with it. The loops are written here so that
 //! the width can be an ordinary variable. One loop then serves all widths, can be fused with the step after it (adding
@@ -108,11 +108,11 @@ lane!(u32);
 lane!(u64);
 lane!(u128);
 
-/// Order of the eighths of 128 values. It is its own inverse.
+/// Order of the groups of 16 values in every 128 values. The permutation is its own inverse.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
-/// Index in the vector of lane 0 of a row. The other lanes follow it. Each multiple of the number of lanes is the index
-/// of one row.
+/// Index in the vector of the value of lane 0 of a row. The row's other values follow it. Every multiple of the number
+/// of lanes is the first index of one row.
 #[inline(always)]
 pub(super) fn first_index<L: Lane>(row: usize) -> usize {
     ORDER[row / 8] * 16 + row % 8 * 128
@@ -135,10 +135,10 @@ pub(crate) fn packed_bytes(width: usize) -> usize {
     VECTOR_ROWS / 8 * width
 }
 
-/// Packs a vector into its `packed_bytes(width)`, which must be zero before.
+/// Packs a vector into `packed_bytes(width)` bytes, which must be zero before the call.
 ///
 /// # Panics
-/// If the width is greater than the lane, or the output is shorter than the packed vector.
+/// If the width is greater than the bits of a lane, or the output is shorter than the packed vector.
 pub(crate) fn pack<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
     assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "no room for a packed vector");
     if width > 0 {
@@ -168,7 +168,7 @@ fn pack_rows<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L])
 /// Unpacks a vector, passing each number through `map`.
 ///
 /// # Panics
-/// If the width is greater than the lane, or the input is shorter than the packed vector.
+/// If the width is greater than the bits of a lane, or the input is shorter than the packed vector.
 #[inline]
 pub(crate) fn unpack<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [O; VECTOR_ROWS], map: impl Fn(L) -> O) {
     let cells = out.as_mut_ptr().cast::<[MaybeUninit<O>; VECTOR_ROWS]>();
@@ -193,7 +193,7 @@ pub(crate) fn unpack_lanes<L: Lane>(width: usize, packed: &[L], out: &mut [L; VE
     }
 }
 
-/// Unpacks a vector to the end of `out`, passing each number through `map`.
+/// Unpacks a vector and appends its numbers to `out`, passing each through `map`.
 ///
 /// # Panics
 /// Like [`unpack`].
@@ -205,7 +205,7 @@ pub(crate) fn append_unpacked<L: Lane, O: Copy>(width: usize, packed: &[L], out:
     unsafe { out.set_len(out.len() + VECTOR_ROWS) };
 }
 
-/// Unpacks a vector to the end of `out`, with `base` added to each number, modulo the native integer.
+/// Unpacks a vector and appends its numbers to `out`, with `base` added to each, modulo the native integer.
 ///
 /// # Panics
 /// Like [`unpack`].
@@ -274,12 +274,12 @@ pub(crate) fn row_words<L: Lane>(width: usize, row: usize) -> std::ops::Range<us
     row * width / L::BITS * L::ROW_LANES..((row + 1) * width).div_ceil(L::BITS) * L::ROW_LANES
 }
 
-/// Unpacks the values of one row, passing each through `map`. It should be inlined into a loop that
+/// Unpacks the values of one row, passing each through `map`. Uses wide vectors only if it is inlined into a loop that
 /// [`with_wide_vectors`] compiles.
 ///
 /// # Panics
-/// If the vector has no such row, the width is zero or greater than the lane, the input is cut off, or the output is
-/// shorter than a row.
+/// If the vector has no such row, the width is zero or greater than the bits of a lane, the input is cut off, or the
+/// output is shorter than a row.
 #[inline(always)]
 pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out: &mut [O], map: impl Fn(L) -> O) {
     assert!((1..=L::BITS).contains(&width) && row < L::BITS, "row {row} of a vector of {width} bits");
@@ -302,7 +302,7 @@ const GATHER_BUFFER_ROWS: usize = 256;
 /// Appends the numbers at some rows of a chunk of packed vectors, passing each through `map`.
 ///
 /// # Panics
-/// If a row is past the vectors, or the width is greater than the lane.
+/// If a row is past the vectors, or the width is greater than the bits of a lane.
 #[inline]
 pub(crate) fn append_extracted<L: Lane, O: Copy>(
     width: usize,
@@ -330,7 +330,7 @@ pub(crate) fn append_extracted<L: Lane, O: Copy>(
 /// Reads one number of a packed vector.
 ///
 /// # Panics
-/// If the index is past the vector, the width is greater than the lane, or the input is cut off.
+/// If the index is past the vector, the width is greater than the bits of a lane, or the input is cut off.
 #[inline]
 pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     if width == 0 {

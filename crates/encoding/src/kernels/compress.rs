@@ -7,8 +7,8 @@
 
 /// Values that can be moved to the front by their bits.
 pub(crate) trait Compress: Copy {
-    /// Like [`compress`], with the instructions of this machine. Returns `None`, and changes nothing, if it has none
-    /// for the type.
+    /// Like [`compress`], with vector instructions. Returns `None`, and changes nothing, if this machine has none for
+    /// the type.
     fn compress_wide(_values: &mut [Self], _bits: &[u64]) -> Option<usize> {
         None
     }
@@ -33,7 +33,7 @@ pub(crate) fn compress<V: Compress>(values: &mut [V], bits: &[u64]) -> usize {
     V::compress_wide(values, bits).unwrap_or_else(|| compress_rest(values, bits, 0, 0))
 }
 
-/// Like [`compress`], for the values from `from` on. `count` values have been moved to the front before.
+/// Like [`compress`], for the values from `from` on. The first `count` cells hold values that were moved before.
 fn compress_rest<V: Compress>(values: &mut [V], bits: &[u64], from: usize, mut count: usize) -> usize {
     let end = values.len();
     for first in (from - from % 64..end).step_by(64) {
@@ -58,7 +58,8 @@ mod x86 {
     use crate::kernels::InstructionSet;
     use crate::kernels::positions::BIT_POSITIONS;
 
-    /// Declares the loop for one type of values and one set of instructions. `$moved` moves the values of a register.
+    /// Declares the loop for one type of values and one set of instructions. `$moved` compresses the values of a
+    /// register.
     macro_rules! compress {
         ($name:ident, $value:ty, $register:ty, $features:literal, |$bits:ident, $values:ident| $moved:expr) => {
             #[target_feature(enable = $features)]

@@ -12,8 +12,8 @@
 //! shifts and masks are then constants. Other predicates compute them in the loop. Explicit prefetching halves the
 //! speed: the hardware prefetcher does better.
 //!
-//! A predicate gives, for each register of a row, the lanes that pass, as a register or as a mask. The results for all
-//! registers of a row are converted to bits together, and written to the selection in cells. A cell has the bits of a
+//! A predicate returns the passing lanes of each register of a row, as a register or as a mask. The results for all
+//! registers of a row are converted to bits together, and written to the selection in cells. A cell holds the bits of a
 //! row, or of half a row if a row has more bits than a word.
 
 /// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
@@ -36,7 +36,7 @@ macro_rules! loops {
         $splat:ident, $minus:ident, $range:ident, $in_range:ident, $equal:ident, $bits:ident,
         $shr:ident, $join:ident, $ordered:ident, $table:ident, $in_table:ident
     ) => {
-        /// Loops of one lane type, in a module of their own.
+        /// Loops of one lane type.
         pub(in crate::kernels) mod $module {
             use std::mem::MaybeUninit;
             use std::sync::atomic::{Ordering, compiler_fence};
@@ -86,9 +86,9 @@ macro_rules! loops {
                 lanes
             }
 
-            /// Clears the bits of a row's lanes that fail a predicate, or of lanes that pass if `flip` is set. Bits are
-            /// written directly to the selection, because the bits of all rows together would not fit the machine's
-            /// registers.
+            /// Clears the bits of a row's lanes that fail a predicate. If all bits of `flip` are set, clears the bits
+            /// of lanes that pass. `first` is the row's first index in the vector. Bits are written directly to the
+            /// selection, because the bits of all rows together would not fit the machine's registers.
             #[inline]
             #[target_feature(enable = $features)]
             fn retain_lanes(
@@ -142,7 +142,7 @@ macro_rules! loops {
                 }
             }
 
-            /// Unpacks a vector. If the caller gives a literal width, the compiler computes shifts and masks.
+            /// Unpacks a vector. If the width is a literal, shifts and masks are compile-time constants.
             #[inline]
             #[target_feature(enable = $features)]
             fn unpack_rows(
@@ -165,8 +165,8 @@ macro_rules! loops {
                 }
             }
 
-            /// Like [`Retain::unpack_lanes`], for a width from 1 to the bits of the lane. The machine must have the
-            /// instructions. Writes all of `out`.
+            /// Like [`Retain::unpack_lanes`], for a width from 1 to the bits of the lane. The machine must support the
+            /// instructions of this module. Writes all of `out`.
             ///
             /// [`Retain::unpack_lanes`]: crate::kernels::Retain::unpack_lanes
             #[target_feature(enable = $features)]
@@ -267,7 +267,7 @@ macro_rules! loops {
                 retain_where(source, negated, selected, |lanes| $in_table(table, $minus(lanes, low)));
             }
 
-            /// Like [`Retain::retain`]. The machine must have the instructions.
+            /// Like [`Retain::retain`]. The machine must support the instructions of this module.
             ///
             /// [`Retain::retain`]: crate::kernels::Retain::retain
             #[target_feature(enable = $features)]
@@ -278,7 +278,7 @@ macro_rules! loops {
                 selected: &mut [VectorBits],
             ) -> bool {
                 match *predicate {
-                    // All lanes pass, and the loop has nothing to compare with.
+                    // All lanes pass, and `span + 1`, which the AVX2 loop compares with, would overflow.
                     KernelPredicate::Range { span: <$lane>::MAX, .. } => return false,
                     KernelPredicate::Range { low, span } => {
                         let range = $range(low, span);

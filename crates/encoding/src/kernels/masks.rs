@@ -21,7 +21,7 @@ pub(crate) fn mask_of_bytes(bytes: &[u8; VECTOR_ROWS]) -> [u64; MASK_WORDS] {
 pub(crate) fn word_of_bytes(bytes: &[u8]) -> u64 {
     use std::arch::x86_64::{_mm_loadu_si128, _mm_movemask_epi8, _mm_slli_epi16};
     bytes.chunks_exact(16).enumerate().fold(0, |word, (index, bytes)| {
-        // SAFETY: the chunk has the 16 bytes that are loaded, at any alignment.
+        // SAFETY: the chunk has the 16 bytes that are loaded; the load needs no alignment.
         let bytes = unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) };
         // SAFETY: every x86-64 machine has SSE2.
         let bits = unsafe { _mm_movemask_epi8(_mm_slli_epi16::<7>(bytes)) };

@@ -1,8 +1,8 @@
 //! Predicates on packed numbers of up to three bits, without unpacking them.
 //!
-//! A predicate on so few bits is a table of up to eight entries. Eight numbers of a lane take one, two or three bytes,
-//! and one byte of the result shows which of these eight rows pass. An instruction on bytes therefore works on several
-//! hundred numbers.
+//! A predicate on up to three bits is a table of up to eight entries. Eight numbers of a lane take one, two or three
+//! bytes, and one byte of the result shows which of these eight rows pass. An instruction on bytes therefore works on
+//! several hundred numbers.
 //!
 //! ```text
 //! bytes of 64 lanes    bits r * width .. (r + 1) * width of a lane's bytes are row r
@@ -18,7 +18,7 @@ use std::arch::x86_64::*;
 use crate::VECTOR_ROWS;
 use crate::kernels::VectorBits;
 
-/// Maximum width of the numbers.
+/// Maximum width of the numbers, in bits.
 pub(super) const WIDTH_MAX: usize = 3;
 
 /// Whether each number of up to [`WIDTH_MAX`] bits passes.
@@ -73,21 +73,21 @@ static FOUR_AND_TWO: [u8; BYTES] = bytes!(index => index % 4 * 16 + index / 4);
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn load(bytes: &[u8; BYTES]) -> __m512i {
-    // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
+    // SAFETY: the array has the 64 bytes that are loaded; the load needs no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn load_words(words: &[u64; 8]) -> __m512i {
-    // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
+    // SAFETY: the array has the 64 bytes that are loaded; the load needs no alignment.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn store_words(bits: __m512i, words: &mut [u64; 8]) {
-    // SAFETY: the array has the 64 bytes that are written, at any alignment.
+    // SAFETY: the array has the 64 bytes that are written; the store needs no alignment.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), bits) };
 }
 
@@ -158,7 +158,8 @@ fn tables_of_one(passes: &Passes) -> [__m512i; 4] {
     [0, 1, 2, 3].map(|number| _mm512_set1_epi8(-i8::from(passes[number])))
 }
 
-/// Passing rows of lanes of two bits: rows 0, 4, 1, 5 and so on.
+/// One bit per row, set if the row's two-bit number passes. From the lowest bit on, the rows are 0, 4, 1, 5, 2, 6, 3
+/// and 7.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn pass_two_bits(first: __m512i, second: __m512i, entries: [__m512i; 4]) -> __m512i {
@@ -170,7 +171,8 @@ fn pass_two_bits(first: __m512i, second: __m512i, entries: [__m512i; 4]) -> __m5
     choose(high, choose(low, entries[3], entries[2]), choose(low, entries[1], entries[0]))
 }
 
-/// For each two rows of three bits, which of them pass, by their six bits in the order of [`pass_three_bits`].
+/// Tables that map the six bits of two three-bit rows to two bits, one per row, set if the row passes. Table `i` is for
+/// rows `2 * i` and `2 * i + 1`, with their bits in the order of [`pass_three_bits`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn tables_of_two(passes: &Passes) -> [__m512i; 4] {
@@ -185,7 +187,7 @@ fn tables_of_two(passes: &Passes) -> [__m512i; 4] {
     ]
 }
 
-/// Passing rows of lanes of three bits. Tables are looked up by the lowest six bits of a byte.
+/// One bit per row, set if the row's three-bit number passes. Tables are indexed by the lowest six bits of a byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn pass_three_bits(first: __m512i, second: __m512i, third: __m512i, tables: [__m512i; 4]) -> __m512i {

@@ -1,4 +1,4 @@
-//! Native integers: the forms in which plain numbers are stored and all numbers are decoded.
+//! Native integers: the types in which plain numbers are stored, and to which all numbers are decoded.
 
 use arrow_buffer::ArrowNativeType;
 

@@ -26,7 +26,7 @@ pub(crate) fn append_positions(words: &[u64], first: u32, positions: &mut Vec<u3
     }
 }
 
-/// Words whose bytes are read together.
+/// Words of a line: 64 bytes that are read together.
 #[cfg(target_arch = "x86_64")]
 const LINE_WORDS: usize = 8;
 /// Maximum nonzero bytes of a line that are found one by one. With more, converting all bytes takes less time.
@@ -56,7 +56,7 @@ fn append_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>) {
     use std::arch::x86_64::*;
 
     let zeros = |half: usize| {
-        // SAFETY: a half has the 32 bytes that are loaded, at any alignment.
+        // SAFETY: a half has the 32 bytes that are loaded; the load needs no alignment.
         let bytes = unsafe { _mm256_loadu_si256(line.as_ptr().cast::<__m256i>().add(half)) };
         _mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) as u32
     };
@@ -71,7 +71,7 @@ fn append_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>) {
         let offsets = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(BIT_POSITIONS[byte as usize] as i64));
         let rows = _mm256_add_epi32(offsets, _mm256_set1_epi32(base as i32));
         let cells = &mut spare[written..written + 8];
-        // SAFETY: the slice has the 32 bytes that are written, at any alignment.
+        // SAFETY: the slice has the 32 bytes that are written; the store needs no alignment.
         unsafe { _mm256_storeu_si256(cells.as_mut_ptr().cast(), rows) };
         written += byte.count_ones() as usize;
     };
@@ -91,7 +91,7 @@ fn append_line(line: &[u64; LINE_WORDS], first: u32, positions: &mut Vec<u32>) {
     unsafe { positions.set_len(positions.len() + written) };
 }
 
-/// Positions of the set bits of each byte, one per byte, from the lowest on.
+/// Positions of the set bits of each byte value, from the lowest on. A position takes one byte of the entry.
 #[cfg(target_arch = "x86_64")]
 pub(super) static BIT_POSITIONS: [u64; 256] = {
     let mut positions = [0; 256];
@@ -120,7 +120,7 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
     /// Words that are checked for zero together.
     const CHECKED_WORDS: usize = 8;
     let all_bits: [u8; 64] = std::array::from_fn(|bit| bit as u8);
-    // SAFETY: the array has the 64 bytes that are loaded, at any alignment.
+    // SAFETY: the array has the 64 bytes that are loaded; the load needs no alignment.
     let all_bits = unsafe { _mm512_loadu_si512(all_bits.as_ptr().cast()) };
     for (words, first) in words.chunks(CHECKED_WORDS).zip((first..).step_by(64 * CHECKED_WORDS)) {
         let used = u8::MAX >> (CHECKED_WORDS - words.len());
@@ -139,7 +139,7 @@ fn append_with_avx512(words: &[u64], first: u32, positions: &mut Vec<u32>) {
             let mut store = |part: usize, offsets| {
                 let rows = _mm512_add_epi32(base, _mm512_cvtepu8_epi32(offsets));
                 let cells = &mut cells[part * 16..part * 16 + 16];
-                // SAFETY: the slice has the 64 bytes that are stored, at any alignment.
+                // SAFETY: the slice has the 64 bytes that are stored; the store needs no alignment.
                 unsafe { _mm512_storeu_si512(cells.as_mut_ptr().cast(), rows) };
             };
             store(0, _mm512_castsi512_si128(bit_offsets));

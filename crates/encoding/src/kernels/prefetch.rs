@@ -3,7 +3,7 @@
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// Loads the cache lines of some bytes without waiting for them, one per [`LINE_BYTES`] from the first byte on. Does
+/// Requests the cache lines of some bytes without waiting for them, one per [`LINE_BYTES`] from the first byte on. Does
 /// nothing on machines other than x86-64.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {

@@ -1,6 +1,6 @@
 //! Predicates on whole vectors that clear the bits of failing rows in a selection.
 //!
-//! The loops are in `loops.rs`. If there are none for a machine or a lane type, [`Retain::retain`] returns false. The
+//! The loops are in `loops.rs`. If none exists for a machine or a lane type, [`Retain::retain`] returns false. The
 //! caller then evaluates the predicate with one byte per row, which every machine supports.
 
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use crate::kernels::MASK_WORDS;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::{InstructionSet, avx2, avx512, gather, narrow};
 
-/// Lanes of vectors, in one of three forms.
+/// Lanes of vectors, in one of three layouts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LaneSource<'a, L> {
     /// Packed vectors, one after the other, with at least one bit per number.
@@ -27,14 +27,14 @@ pub(crate) enum LaneSource<'a, L> {
     Floats(&'a [L]),
 }
 
-/// Predicate for which there are loops.
+/// Predicate that the loops support.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KernelPredicate<'a, L> {
     /// `lane - low <= span`, modulo the lane.
     Range {
         /// First lane that passes.
         low: L,
-        /// Number of lanes after it that pass too.
+        /// Distance from the first to the last lane that passes.
         span: L,
     },
     /// The lane is one of these 1 to [`ONE_OF_MAX`] values.
@@ -66,13 +66,13 @@ pub(crate) trait Retain: Sized {
         false
     }
 
-    /// Like [`Retain::retain`], for packed numbers of few bits. Calls `passes` for each possible number.
+    /// Like [`Retain::retain`], for packed numbers of up to three bits. Calls `passes` for each possible number.
     fn retain_narrow(_: &LaneSource<Self>, _passes: impl Fn(Self) -> bool, _: &mut [VectorBits]) -> bool {
         false
     }
 
-    /// Unpacks a vector, with `base` added to each number, modulo the lane. Returns false, and writes nothing, if there
-    /// is no loop for that. Otherwise writes all cells.
+    /// Unpacks a vector, with `base` added to each number, modulo the lane. Returns false, and writes nothing, if no
+    /// loop supports this machine and width. Otherwise writes all cells.
     ///
     /// # Panics
     /// If the packed vector is cut off.
@@ -80,8 +80,8 @@ pub(crate) trait Retain: Sized {
         false
     }
 
-    /// Reads the numbers at some rows of packed vectors. Returns false, and writes nothing, if there is no loop for
-    /// that. Otherwise writes all cells.
+    /// Reads the numbers at some rows of packed vectors. Returns false, and writes nothing, if no loop supports this
+    /// machine and width. Otherwise writes all cells.
     ///
     /// # Panics
     /// If a row is past the vectors, or there are not as many cells as rows.
@@ -190,7 +190,7 @@ impl<'a, L> LaneSource<'a, L> {
     /// Checks that the source has at least `vectors` vectors.
     ///
     /// # Panics
-    /// If there are fewer, or packed numbers have no bits or more than the lane.
+    /// If there are fewer vectors, or the width is zero or greater than the bits of a lane.
     #[cfg(target_arch = "x86_64")]
     fn check(&self, vectors: usize) {
         match self {

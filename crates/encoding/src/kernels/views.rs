@@ -1,4 +1,4 @@
-//! Views of text and bytes: Arrow's form of each value of a `Utf8View` or `BinaryView`.
+//! Views of text and bytes: Arrow's 16-byte representation of a value of a `Utf8View` or `BinaryView`.
 //!
 //! ```text
 //! bits of the view   up to 12 bytes long        longer
@@ -8,9 +8,9 @@
 //! 96..128                                       offset in the heap
 //! ```
 //!
-//! [`Views`] holds the invariant that Arrow's unchecked constructors require: every view lies in the heap, and is UTF-8
-//! if the column is text. Bytes from disk are checked when a view is made. A value that breaks the invariant becomes
-//! the empty string.
+//! [`Views`] holds the invariant that Arrow's unchecked constructors require: the value of every view lies in the heap,
+//! and is UTF-8 if the column is text. Bytes from disk are checked when a view is made. A value that breaks the
+//! invariant becomes the empty string.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl Views {
         Self::new(self.heap.clone(), self.is_text, capacity)
     }
 
-    /// Appends views of values that lie end to end in the heap from `start`. Ends that go back, or past the heap, are
-    /// clamped. Returns true if all values were valid.
+    /// Appends views of values that lie end to end in the heap from `start`. Ends before the previous end, or past the
+    /// heap, are clamped. Returns true if all values were valid.
     pub(crate) fn append(&mut self, start: u32, ends: &[u32]) -> bool {
         let bound = self.heap.len().min(i32::MAX as usize);
         let heap = &self.heap.as_slice()[..bound];
@@ -70,8 +70,8 @@ impl Views {
         is_valid
     }
 
-    /// Appends the views of `table` at these indexes. `table` must have the same heap. An index past its last view
-    /// gives the empty string.
+    /// Appends the views of `table` at these indexes. `table` must have the same heap. For an index past its last view,
+    /// appends the empty string.
     pub(crate) fn append_from(&mut self, table: &Self, indexes: &[u16]) {
         assert!(
             self.heap.as_ptr() == table.heap.as_ptr()
@@ -89,13 +89,13 @@ impl Views {
         self.views.resize(count, last);
     }
 
-    /// Removes the views of unselected rows. There must be one view per row of the span.
+    /// Removes the views of unselected rows. There must be one view per row of the span of the runs.
     pub(crate) fn close_gaps(&mut self, runs: &SelectedRuns<'_>) {
         let count = runs.close_gaps(&mut self.views);
         self.views.truncate(count);
     }
 
-    /// Array of these values.
+    /// Arrow array of the values.
     ///
     /// # Panics
     /// If `nulls` has another length.
@@ -147,7 +147,7 @@ fn view(heap: &[u8], value: Range<usize>) -> u128 {
         let prefix = heap[value.clone()].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         return length as u128 | u128::from(prefix) << 32 | (value.start as u128) << 96;
     }
-    // Loads sixteen bytes if they exist, which is nearly always, and keeps those of the value.
+    // Loads 16 bytes if the heap has them, which is nearly always, and masks the bytes after the value.
     let bytes = match heap[value.start..].first_chunk() {
         Some(bytes) => u128::from_le_bytes(*bytes) & ((1 << (8 * length)) - 1),
         None => {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use arrow_array::cast::AsArray;
 
-    /// Texts that `ends` delimit in a heap, validated by Arrow, and whether all values were valid.
+    /// Strings that `ends` delimit in a heap, validated by Arrow, and whether all values were valid.
     fn texts(heap: &[u8], start: u32, ends: &[u32]) -> (Vec<String>, bool) {
         let mut views = Views::new(Buffer::from(heap), true, 0);
         let valid = views.append(start, ends);

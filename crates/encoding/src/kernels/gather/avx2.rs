@@ -8,7 +8,7 @@ use crate::VECTOR_ROWS;
 /// Rows that are read together.
 const ROWS: usize = 8;
 
-/// Numbers of three bits with their bits reversed, and zero above them, in each byte.
+/// Reverses the bits of the three-bit number in each byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn reversed(numbers: __m256i) -> __m256i {
@@ -50,18 +50,18 @@ fn bit_positions<const BITS: i32>(width: __m256i, rows: __m256i) -> BitPositions
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(rows: &[u32; ROWS]) -> __m256i {
-    // SAFETY: the array has the 32 bytes that are loaded, at any alignment.
+    // SAFETY: the array has the 32 bytes that are loaded; the load needs no alignment.
     unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) }
 }
 
 /// Declares the function for one lane type. `$eight` reads the numbers at eight rows.
 macro_rules! gather {
     ($name:ident, $lane:ident, $eight:expr) => {
-        /// Writes the number at each of the rows, in their order. The machine must have AVX2.
+        /// Writes the number of each row to the cell at the same index. The machine must have AVX2.
         ///
         /// # Panics
-        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the numbers of cells and
-        /// rows differ.
+        /// If a row is past the packed vectors, the width is zero or greater than the bits of a lane, or the numbers of
+        /// cells and rows differ.
         #[target_feature(enable = "avx2")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             const BITS: usize = <$lane>::BITS as usize;
@@ -83,7 +83,7 @@ macro_rules! gather {
             let mut padded = [0; ROWS];
             padded[..rest.len()].copy_from_slice(rest);
             if !rest.is_empty() {
-                // SAFETY: as above. If there are rows, there is a row zero.
+                // SAFETY: as above. The padding is row 0, which exists if any row does.
                 let numbers = unsafe { $eight(width, packed, load(&padded)) };
                 for (cell, number) in rest_cells.iter_mut().zip(numbers) {
                     cell.write(number as $lane);
@@ -161,7 +161,7 @@ unsafe fn gather_eight<const BITS: i32, L>(width: usize, packed: &[L], rows: __m
     let high = _mm256_sllv_epi32(lane_of(high), _mm256_sub_epi32(all(BITS), shifts));
     let number = all((u32::MAX >> (32 - width)) as i32);
     let mut numbers = [0; ROWS];
-    // SAFETY: the array has the 32 bytes that are written, at any alignment.
+    // SAFETY: the array has the 32 bytes that are written; the store needs no alignment.
     unsafe {
         let masked = _mm256_and_si256(_mm256_or_si256(low, high), number);
         _mm256_storeu_si256(numbers.as_mut_ptr().cast(), masked);
@@ -195,7 +195,7 @@ unsafe fn gather_eight_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; 
         let low = _mm256_srlv_epi64(low, shifts);
         let high = _mm256_sllv_epi64(high, _mm256_sub_epi64(_mm256_set1_epi64x(64), shifts));
         let masked = _mm256_and_si256(_mm256_or_si256(low, high), number);
-        // SAFETY: the array has the 32 bytes that are written, at any alignment.
+        // SAFETY: the array has the 32 bytes that are written; the store needs no alignment.
         unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), masked) };
     }
     numbers

@@ -52,11 +52,11 @@ fn bit_positions<const BITS: u32>(width: __m512i, rows: __m512i) -> BitPositions
 
 macro_rules! gather {
     ($name:ident, $lane:ident, $bits:literal, $narrow:ident) => {
-        /// Writes the number at each of the rows, in their order. The machine must have AVX-512.
+        /// Writes the number of each row to the cell at the same index. The machine must have AVX-512.
         ///
         /// # Panics
-        /// If a row is past the packed vectors, the width is zero or greater than the lane, or the numbers of cells and
-        /// rows differ.
+        /// If a row is past the packed vectors, the width is zero or greater than the bits of a lane, or the numbers of
+        /// cells and rows differ.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             assert!((1..=$bits).contains(&width), "a packed number has at least one bit and fits a lane");
