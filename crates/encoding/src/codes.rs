@@ -51,8 +51,8 @@ pub(crate) fn bytes(rows: usize, runs: usize, entries: usize) -> usize {
     }
 }
 
-/// Writes the parts of codes and sets their fields of the head. Codes are written in runs if `in_runs` is true, or if
-/// it is `None` and runs are worthwhile. `entries` is one more than the greatest possible code.
+/// Writes the parts of codes and sets the head fields that describe them. Codes are written in runs if `in_runs` is
+/// true, or if it is `None` and runs are worthwhile. `entries` is one more than the greatest possible code.
 pub(crate) fn write(codes: &[i32], entries: usize, in_runs: Option<bool>, head: &mut Head, writer: &mut Writer) {
     let width = width_of(entries);
     head.width = width;

@@ -14,7 +14,7 @@ use crate::kernels::{
 };
 use crate::{Bitmap, NumberFilter, VECTOR_ROWS};
 
-/// Maximum span of the numbers of a list that is looked up in a table.
+/// Span below which a list of numbers becomes a table of flags.
 const TABLE_MAX: u128 = 1 << 16;
 
 /// Bytes of a source that [`LanePredicate::select`] filters as one part. A part has at least [`PART_VECTORS_MIN`]
@@ -45,8 +45,8 @@ enum Kind<L> {
 }
 
 impl<L: Lane> LanePredicate<L> {
-    /// Predicate on lanes that hold the numbers of `domain`, counted from `origin`. A predicate on bytes or nulls fails
-    /// for every lane, before negation.
+    /// Translates a predicate for lanes that hold the numbers of `domain`, its least and greatest number, counted from
+    /// `origin`. A predicate on bytes or nulls fails for every lane, before negation.
     pub(crate) fn new(predicate: &DatumPredicate, negated: bool, domain: (i128, i128), origin: i128) -> Self {
         let lane = |number: i128| L::from_i128(number.wrapping_sub(origin));
         let kind = match predicate {
@@ -143,7 +143,7 @@ impl<L: Lane> LanePredicate<L> {
         }
     }
 
-    /// Least and greatest lane that pass, if exactly the lanes between them pass. Otherwise `None`.
+    /// Least and greatest lane that pass, if exactly the lanes between them pass. Otherwise returns `None`.
     pub(crate) fn bounds(&self) -> Option<(L, L)> {
         match &self.kind {
             Kind::Range { low, span } if !self.negated && *span <= L::MAX.minus(*low) => {
@@ -176,7 +176,7 @@ impl<L: Lane> LanePredicate<L> {
     }
 
     /// Selects the rows of a source that pass, and no others. Works part by part: sets the bits of a part, then clears
-    /// those of failing rows while the part is in the L1 cache.
+    /// those of failing rows while the part is in the L1 cache. `vector_bytes` is the length of a vector of the source.
     pub(crate) fn select(&self, source: LaneSource<L>, vector_bytes: usize, rows: usize, selection: &mut Bitmap) {
         selection.reset(rows);
         let vectors = if self.fixed_result().is_none() { rows / VECTOR_ROWS } else { 0 };
@@ -191,7 +191,7 @@ impl<L: Lane> LanePredicate<L> {
         self.filter(source, rest, selection);
     }
 
-    /// One bit per lane of a source of one vector. Bits past the last lane are undefined.
+    /// One bit per lane of one vector, set if the lane passes. Bits past the last lane are undefined.
     pub(crate) fn mask_of(&self, vector: LaneSource<L>) -> [u64; MASK_WORDS] {
         let mut bits = [[u64::MAX; MASK_WORDS]];
         self.retain(vector, &mut bits);
@@ -224,7 +224,7 @@ impl<L: Lane> LanePredicate<L> {
         }
     }
 
-    /// One bit per number of up to a vector. The numbers are given as the bits of floating-point numbers.
+    /// One bit per floating-point number, set if the number passes. `bits` holds the bits of at most 1,024 numbers.
     fn mask_of_floats(&self, bits: &[L]) -> [u64; MASK_WORDS] {
         let mut ordered = [L::default(); VECTOR_ROWS];
         let target = &mut ordered;
@@ -238,7 +238,7 @@ impl<L: Lane> LanePredicate<L> {
         self.mask(&ordered[..bits.len()])
     }
 
-    /// One bit per lane of a packed vector.
+    /// One bit per lane of a packed vector, set if the lane passes.
     fn mask_of_packed(&self, width: usize, packed: &[L]) -> [u64; MASK_WORDS] {
         let mut bytes = [0; VECTOR_ROWS];
         if let Kind::Range { low, span } = &self.kind {
@@ -252,7 +252,7 @@ impl<L: Lane> LanePredicate<L> {
         self.mask_of_flags(&bytes)
     }
 
-    /// One bit per lane of up to a vector. Bits past the last lane are undefined.
+    /// One bit per lane, set if the lane passes. There are at most 1,024 lanes. Bits past the last lane are undefined.
     pub(crate) fn mask(&self, lanes: &[L]) -> [u64; MASK_WORDS] {
         let mut bytes = [0; VECTOR_ROWS];
         self.mark_passing(lanes, &mut bytes);
@@ -307,7 +307,7 @@ impl<L: Lane> LanePredicate<L> {
 }
 
 /// Clears the rows of `rows` in `selection` whose bit in the mask of their vector is zero. Skips vectors without a
-/// selected row.
+/// selected row. `mask_of` returns the mask of the vector at an index.
 pub(crate) fn filter_vectors(
     rows: Range<usize>,
     selection: &mut Bitmap,

@@ -1,7 +1,7 @@
 //! Filter for membership in a long list of numbers that lie far apart.
 
-/// Bits of the filter per number of the list. The filter has at most [`BITS_MAX`] in all. Below that limit, about one
-/// in 64 numbers outside the list is a false positive.
+/// Bits of the filter per number of the list. The filter has at most [`BITS_MAX`] bits. Below that limit, about one in
+/// 64 numbers outside the list is a false positive.
 const BITS_PER_NUMBER: usize = 64;
 /// Maximum bits: 16 KiB fit the L1 cache beside the other data of a vector.
 const BITS_MAX: usize = 1 << 17;

@@ -22,7 +22,7 @@ use crate::kernels::{
 use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Vectors whose rows are counted together to choose how to read them.
+/// Vectors of a group. The number of rows that are read in a group decides how they are read.
 const DENSITY_VECTORS: usize = 16;
 /// Maximum rows of a range in one vector that are read without unpacking it. The vector's other cache lines then need
 /// not be loaded.
@@ -61,12 +61,12 @@ pub(crate) fn width_of<N: Native>(base: N, max: N) -> Option<usize> {
     Some((u64::BITS - distance.leading_zeros()) as usize)
 }
 
-/// Bytes of the part.
+/// Bytes of the part of `numbers` packed numbers.
 pub(crate) fn bytes(numbers: usize, width: usize) -> usize {
     numbers.div_ceil(VECTOR_ROWS) * packed_bytes(width)
 }
 
-/// Writes the part of numbers, packed as their distances from a base. The distances must fit the width.
+/// Writes numbers as one part, packed as their distances from a base. The distances must fit the width.
 pub(crate) fn write<N: Native>(values: &[N], base: N, width: usize, writer: &mut Writer) {
     with_lane!(width, L => write_lanes::<L, N>(values, base, width, writer));
 }
@@ -101,12 +101,12 @@ impl Packed {
         self.width
     }
 
-    /// Number that the packed distances are added to.
+    /// Number to which the packed distances are added.
     pub(crate) fn base(&self) -> i128 {
         self.base
     }
 
-    /// Least and greatest number that the packed form can hold.
+    /// Least and greatest number that this base and width can hold.
     pub(crate) fn domain(&self) -> (i128, i128) {
         let distance = if self.width == 0 { 0 } else { u64::MAX >> (64 - self.width) };
         (self.base, self.base.saturating_add(distance.into()))
@@ -348,7 +348,8 @@ impl Packed {
         });
     }
 
-    /// Clears the rows of a range that fail a predicate, after `correct` has changed the mask of each vector.
+    /// Like [`Packed::filter`], but `correct` changes the mask of each vector before the mask is applied. It gets the
+    /// index of the vector and its mask.
     pub(crate) fn filter_corrected(
         &self,
         predicate: &DatumPredicate,

@@ -26,7 +26,7 @@ pub(crate) fn run_starts<T: PartialEq>(values: &[T]) -> Vec<usize> {
     std::iter::once(0).chain(changes).collect()
 }
 
-/// Bytes of runs that begin at these rows.
+/// Bytes of the ends of runs that begin at these rows.
 pub(crate) fn write(starts: &[usize], rows: usize) -> Vec<u8> {
     let ends = starts.iter().skip(1).copied().chain([rows]);
     // A chunk has at most 2^16 rows, and no run is empty.
@@ -59,7 +59,7 @@ impl RunEnds {
         self.last_rows.len()
     }
 
-    /// Run that a row belongs to.
+    /// Index of the run that a row belongs to.
     pub(crate) fn run_of(&self, row: usize) -> usize {
         self.last_rows.partition_point(|last| usize::from(*last) < row).min(self.last_rows.len() - 1)
     }

@@ -1,5 +1,5 @@
-//! One suite for every encoding. It encodes each column of each generated table in every way that its type allows, and
-//! compares the results of all chunk methods with the model.
+//! One suite for every encoding. It encodes each column of each generated table in every encoding that its type allows,
+//! and compares the results of all chunk methods with the model.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -160,7 +160,7 @@ fn check_reads(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     check_runs(chunk, column, random);
 }
 
-/// Reading runs of rows must give the same values, codes and numbers as reading their positions.
+/// Checks that reading runs of rows returns the same values, codes and numbers as reading their positions.
 fn check_runs(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
     for share in [0.001, 0.02, 0.3] {
@@ -247,8 +247,8 @@ fn check_filters(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     }
 }
 
-/// Binary search over ascending ranges of rows must find the same rows as a filter. The codes that pass a predicate
-/// must be those whose dictionary entries pass it.
+/// Checks that binary search over ascending ranges of rows finds the rows that a filter finds, and that the codes that
+/// pass a predicate are the codes of the entries that pass it.
 fn check_searches(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let value = |row: usize| column.model.value(row, COLUMN[0]);
     for range in ranges(column.array.len(), random) {
@@ -306,7 +306,7 @@ fn check_dictionary(chunk: &Chunk, logical: LogicalType, model: &Model, random: 
     }
 }
 
-/// Rows with equal codes have equal values, and runs agree with codes.
+/// Checks that rows with equal codes have equal values, and that runs agree with codes.
 fn check_codes(chunk: &Chunk, model: &Model, random: &mut StdRng) {
     let rows = model.rows.len();
     let Some(count) = chunk.code_count() else {
@@ -338,7 +338,7 @@ fn check_codes(chunk: &Chunk, model: &Model, random: &mut StdRng) {
     positions.iter().zip(codes).for_each(|(row, code)| check(*row as usize, code));
 }
 
-/// If a chunk can sum its runs, their sum equals the sum of all rows.
+/// Checks that the sum of runs, if the chunk has it, equals the sum of all rows.
 fn check_sum(chunk: &Chunk, model: &Model) {
     let numbers = || (0..model.rows.len()).filter_map(|row| model.value(row, COLUMN[0])?.number());
     if let Some(sum) = chunk.sum_of_runs() {
@@ -346,7 +346,7 @@ fn check_sum(chunk: &Chunk, model: &Model) {
     }
 }
 
-/// Numbers are the low 64 bits of the values.
+/// Checks that the numbers are the low 64 bits of the values.
 fn check_numbers(chunk: &Chunk, column: &Column, random: &mut StdRng) {
     let rows = column.array.len();
     let has_numbers = !column.logical.is_bytes() && !matches!(column.logical, LogicalType::Real | LogicalType::Double);
@@ -485,7 +485,7 @@ fn damaged_bytes_never_panic() {
     }
 }
 
-/// Encodes a column in every way, and reads damaged chunks.
+/// Encodes a column in every encoding, and reads damaged chunks.
 fn check_damaged(column: &Column, random: &mut StdRng) {
     let Column { logical, array, model, predicates, .. } = column;
     let predicates: Vec<_> = predicates.iter().map(|(predicate, _)| predicate.clone()).step_by(3).collect();

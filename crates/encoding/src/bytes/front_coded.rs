@@ -98,8 +98,8 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
     8 * words + rest.take_while(|(left, right)| left == right).count()
 }
 
-/// Writes the parts of values with these lengths, and sets their fields of the head. Returns `false`, and writes
-/// nothing, if the values with the nulls filled in exceed 2 GiB.
+/// Writes the parts of values with these lengths, and sets the head fields that describe them. Returns `false`, and
+/// writes nothing, if the values with the nulls filled in exceed 2 GiB.
 pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head, writer: &mut Writer) -> bool {
     let decoded_bytes = lengths.decoded_bytes();
     if decoded_bytes > i32::MAX as usize {

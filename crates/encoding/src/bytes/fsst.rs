@@ -65,8 +65,8 @@ pub(crate) fn measure(
     (values.iter().map(|value| value.len()).sum(), compressed.len())
 }
 
-/// Writes the parts of values, compressed, and sets their fields of the head. Returns `false`, and writes nothing, if
-/// the compressed values exceed 2 GiB.
+/// Writes the parts of values, compressed, and sets the head fields that describe them. Returns `false`, and writes
+/// nothing, if the compressed values exceed 2 GiB.
 pub(crate) fn write(compressor: &Compressor, array: &BinaryViewArray, head: &mut Head, writer: &mut Writer) -> bool {
     let value = |row| if array.is_valid(row) { array.value(row) } else { &[] };
     let values: Vec<&[u8]> = (0..array.len()).map(value).collect();

@@ -25,8 +25,8 @@ pub(crate) struct Strings {
     is_text: bool,
 }
 
-/// Writes the parts of strings, and sets their fields of the head. `heap_bytes` is the total length of the strings,
-/// which must be less than 2 GiB.
+/// Writes the parts of strings, and sets the head fields that describe them. `heap_bytes` is the total length of the
+/// strings, which must be less than 2 GiB.
 pub(crate) fn write<'a>(
     values: impl ExactSizeIterator<Item = &'a [u8]>,
     heap_bytes: usize,

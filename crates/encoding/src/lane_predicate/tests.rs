@@ -101,7 +101,7 @@ fn cases<L: Lane>(values: &[L]) -> Vec<Case<L>> {
     kinds.into_iter().flat_map(|kind| [(kind.clone(), false), (kind, true)]).collect()
 }
 
-/// Selection before a predicate runs: some vectors in part, and one vector not at all.
+/// Selection before a predicate runs. The second vector has no selected row, the others are partly selected.
 fn initial_selection(rows: usize) -> Bitmap {
     let mut selection = Bitmap::all_set(rows);
     (0..rows).step_by(3).for_each(|row| selection.clear(row));

@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Most floating-point values were decimal numbers first: 1234.56 is the integer 123456 with exponent 2. But the double
-//! nearest to 10^-2 is not exact, and a product with it often misses the last bit. A product with the double nearest to
-//! 10^-14 seldom does. With exponent 14, integers end in zeros. `factor` counts these zeros, so that they are not
-//! stored: 1234.56 is 123456 with exponent 14 and factor 12. A value that does not decode bit for bit is an exception:
-//! a NaN, an infinity, minus zero, or a value of many digits.
+//! nearest to 10^-2 is not exact, and a product with it is often wrong in the last bit. A product with the double
+//! nearest to 10^-14 seldom is. With exponent 14, integers end in zeros. `factor` counts these zeros, so that they are
+//! not stored: 1234.56 is 123456 with exponent 14 and factor 12. A value that does not decode bit for bit is an
+//! exception: a NaN, an infinity, minus zero, or a value of many digits.
 //!
-//! Reals are computed as doubles, so hardly any of them are exceptions. Values never fall as their integers grow, so
-//! that a range of values is a range of integers.
+//! Reals are computed as doubles, so hardly any of them are exceptions. Values never decrease as their integers
+//! increase, so a range of values is a range of integers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ const ROUNDING: f64 = 6_755_399_441_055_744.0;
 /// window may reach past its values.
 const WRITTEN_MAX: f64 = (1_u64 << 50) as f64;
 const READ_MAX: i128 = 1 << 51;
-/// Values on which exponent and factor are tried.
+/// Number of sampled values on which exponents and factors are tried.
 const SAMPLE_ROWS: usize = 128;
 
 /// Powers of ten that values are multiplied by.
@@ -55,14 +55,15 @@ struct Scale {
 }
 
 impl Scale {
-    /// Double of an integer near zero.
+    /// Double of an integer within 2^51 of zero.
     #[inline(always)]
     fn to_double(self, integer: i64) -> f64 {
         let integer = f64::from_bits(ROUNDING.to_bits().wrapping_add_signed(integer)) - ROUNDING;
         integer * POWERS[self.factor] * INVERSES[self.exponent]
     }
 
-    /// Ordered integer of the floating-point number that a decimal integer near zero stands for.
+    /// Ordered integer of the floating-point number that a decimal integer encodes. The integer must be within 2^51 of
+    /// zero.
     #[inline(always)]
     fn to_ordered(self, integer: i64) -> i64 {
         let value = self.to_double(integer);
@@ -122,7 +123,8 @@ impl Decimals {
     }
 }
 
-/// Exponent and factor that give a sample the fewest bits. Returns `None` if these are more than `bits_max` per row.
+/// Exponent and factor with which a sample takes the fewest bits. Returns `None` if it takes more than `bits_max` bits
+/// per row.
 fn best_scale(sample: &[i64], plain_bytes: usize, bits_max: usize) -> Option<Scale> {
     let exception_bits = exceptions::bits(plain_bytes);
     let mut best = (sample.len().saturating_mul(bits_max).saturating_add(1), None);
@@ -156,7 +158,7 @@ pub(crate) struct Alp {
     exceptions: Exceptions,
 }
 
-/// Writes the parts of values by their integers, and sets their fields of the head.
+/// Writes the parts of values from their decimal integers, and sets the head fields that describe them.
 pub(crate) fn write<N: Native>(values: &[N], decimals: &Decimals, head: &mut Head, writer: &mut Writer) {
     let Decimals { scale, window, integers, exceptions } = decimals;
     (head.base, head.width) = (window.base.into(), window.width);
@@ -224,9 +226,9 @@ impl Alp {
         self.integers.filter_corrected(&on_integers, negated, rows, selection, correct);
     }
 
-    /// Predicate on decimal integers that is equivalent to a predicate on ordered integers. Rounding keeps the order of
-    /// products with a positive number, so that ordered integers never fall as decimal integers grow. Each ordered
-    /// integer that is written has exactly one decimal integer.
+    /// Predicate on decimal integers that is equivalent to a predicate on ordered integers. Rounding preserves the
+    /// order of products with a positive number, so ordered integers never decrease as decimal integers increase. Each
+    /// ordered integer that is written has exactly one decimal integer.
     fn predicate_on_integers(&self, predicate: &DatumPredicate) -> DatumPredicate {
         match predicate {
             DatumPredicate::Range { low, high } => {

@@ -6,9 +6,9 @@
 //! part: starts   vectors * 4       u32 each: the bit of the first row of each vector of 1,024
 //! ```
 //!
-//! `base`, the first number, is in the head. Row `r` is the r-th set bit, found in two steps: `starts` and `ranks` give
-//! its block, and the bits of the block are counted. The row of a number is the rank of its bit, which needs the bits
-//! of one block. A range of numbers is therefore a range of rows, and no number is read. The encoding is only for
+//! `base`, the first number, is in the head. Row `r` is the r-th set bit, found in two steps: `starts` and `ranks`
+//! locate its block, and the bits of the block are counted. The row of a number is the rank of its bit, which needs the
+//! bits of one block. A range of numbers is therefore a range of rows, and no number is read. The encoding is only for
 //! numbers with few gaps, because a number that does not occur takes a bit too.
 
 use std::ops::Range;

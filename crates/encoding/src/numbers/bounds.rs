@@ -11,7 +11,7 @@ pub(crate) struct BoundsPredicate(ColumnPredicate);
 impl BoundsPredicate {
     /// Prepares a predicate on numbers for evaluation on bounds.
     pub(crate) fn new(predicate: &DatumPredicate, negated: bool) -> Self {
-        // The column does not matter.
+        // The evaluation ignores the column.
         Self(ColumnPredicate { column: ColumnIndex(0), condition: predicate.clone(), negated })
     }
 

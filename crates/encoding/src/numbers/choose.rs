@@ -1,18 +1,18 @@
-//! Choice of the encoding for the numbers of a chunk. All of it is here; the sizes are in the encodings' own files.
+//! Chooses the encoding for the numbers of a chunk.
 //!
-//! [`Statistics`] are collected once. From them, each encoding estimates its bytes in the file of its `write`.
-//! [`estimate`] calls all of these estimates. Estimates that need more work, such as a pass over all steps between
-//! neighbours, are made only if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results
-//! of that work for writing. The choice has two stages:
+//! [`Statistics`] are collected once. Each encoding estimates its bytes from them, in the file of the encoding.
+//! [`estimate`] calls these functions. Estimates that need more work, such as a pass over all steps between neighbours,
+//! are made only if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that
+//! work, which the writer reuses. The choice has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
 //! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of
 //!    them wins, or the first in this order if several are equally small. If none of them replaces it,
 //!    `two_byte_delta` may.
 //!
-//! The second stage weighs bytes against speed. These are millions of 64-bit numbers per second, for decoding all rows,
-//! for gathering 1 % of them, and for a predicate that 1 % of the rows pass (`benches/throughput.rs`, "ordered"; two
-//! shared cores of an AMD EPYC):
+//! The second stage weighs bytes against speed. The table shows millions of 64-bit numbers per second, for decoding all
+//! rows, for gathering 1 % of them, and for a predicate that 1 % of the rows pass (`benches/throughput.rs`, "ordered";
+//! two shared cores of an AMD EPYC):
 //!
 //! ```text
 //!                                 decode   gather   filter
@@ -49,10 +49,10 @@ use crate::packed;
 const RUN_ROWS_MIN: usize = 8;
 /// Rows whose distinct values are counted before a dictionary of all rows is tried.
 const SAMPLE_ROWS: usize = 1024;
-/// Maximum bits per row of a bitmap. With more, a bitmap is decoded bit by bit and slowly.
+/// Maximum bits per row of a bitmap. A sparser bitmap decodes slowly, bit by bit.
 const BITMAP_BITS_PER_ROW_MAX: usize = 4;
 
-/// Results of the choice of an encoding that writing reuses.
+/// Intermediate results of the choice, which the writer reuses.
 #[derive(Clone, Debug)]
 pub(crate) struct ChoiceScratch<N> {
     pub(crate) distinct: Option<Distinct<N>>,
@@ -138,7 +138,8 @@ fn estimate<N: Native>(
     }
 }
 
-/// The candidate that takes the fewest bytes, and its bytes. If several do, the first of them.
+/// Bytes and encoding of the smallest candidate. Of equally small candidates, returns the first. Returns `None` if no
+/// candidate can hold the numbers.
 fn choose_smallest<N: Native>(
     candidates: impl IntoIterator<Item = Encoding>,
     statistics: &Statistics<'_, N>,
@@ -149,15 +150,15 @@ fn choose_smallest<N: Native>(
     sizes.min_by_key(|(bytes, _)| *bytes)
 }
 
-/// Chooses an encoding by the values, or one that uses their order if it is smaller. Stores in `scratch` the results
-/// that writing reuses.
+/// Chooses an encoding by the values, or one that uses their order if it saves enough. Stores in `scratch` the results
+/// that the writer reuses.
 pub(crate) fn choose<N: Native>(
     statistics: &Statistics<'_, N>,
     nesting: Nesting,
     scratch: &mut ChoiceScratch<N>,
 ) -> Encoding {
     let encoding = choose_by_values(statistics, nesting, scratch);
-    // Values with outliers, and decimals, rarely have an order that pays off.
+    // Values with outliers, and decimals, rarely have an order that saves space.
     let has_outliers = encoding == Encoding::Patched && scratch.marked.is_none();
     if has_outliers || matches!(encoding, Encoding::Constant | Encoding::Alp) {
         return encoding;
@@ -194,7 +195,7 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
 /// - Marked exceptions decode at half the speed of packed numbers. With their decoding time counted as bits, they
 ///   must save half of packed or plain numbers, and a fifth of `patched` with exceptions stored with their rows.
 ///
-/// Stores in `scratch` the results that writing reuses.
+/// Stores in `scratch` the results that the writer reuses.
 fn choose_by_values<N: Native>(
     statistics: &Statistics<'_, N>,
     nesting: Nesting,
@@ -292,7 +293,8 @@ fn sample<N: Native>(values: &[N]) -> Vec<N> {
     values.iter().step_by(values.len().div_ceil(SAMPLE_ROWS)).copied().collect()
 }
 
-/// Encoding that uses the order of rows and replaces `by_values`, if one is worthwhile. It is never larger.
+/// Encoding that uses the order of rows and replaces `by_values`. It is never larger. Returns `None` if no such
+/// encoding is worthwhile.
 fn choose_by_order<N: Native>(
     statistics: &Statistics<'_, N>,
     by_values: ValueEncoding,

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! `base` is in the head: the least packed step, which may be negative. Evenly spaced numbers therefore need no bits,
-//! and falling numbers need as few as rising ones. A number is the first number of its vector plus the steps up to it.
-//! Reading one number unpacks that vector, so the encoding is not for columns that are looked up by position.
+//! and descending numbers need as few as ascending ones. A number is the first number of its vector plus the steps up
+//! to it. Reading one number unpacks that vector, so the encoding is not for columns that are looked up by position.
 //!
-//! Rare steps that are far from the others are exceptions. They occur in a column that ascends within each value of the
-//! column before it in a sort order, and starts again with the next value. Exceptions are signed integers of the type's
-//! plain width. If some step needs more, there are no exceptions. A step that is not within 64 bits of the least cannot
-//! be stored.
+//! Rare steps that are far from the others are exceptions. For example, the second column of a sort order ascends
+//! within each value of the first column, and then starts again. Exceptions are signed integers of the type's plain
+//! width. If some step needs more, there are no exceptions. Numbers whose least and greatest steps are 2^64 or more
+//! apart cannot be stored.
 
 use std::ops::Range;
 
@@ -104,7 +104,8 @@ pub(crate) struct DeltaPlan {
 }
 
 impl DeltaPlan {
-    /// The plan with the fewest bytes for numbers that are at most `spread` apart. Returns `None` if there is no plan.
+    /// The plan with the fewest bytes for numbers that are at most `spread` apart. Returns `None` if the numbers cannot
+    /// be stored.
     pub(crate) fn for_values<N: Native>(values: &[N], spread: Option<i128>, plain_bytes: usize) -> Option<Self> {
         let steps = Steps::between_neighbours(values, spread)?;
         let without_exceptions = steps.width().map(|width| Self { least: steps.min, width, exceptions: vec![] });
@@ -153,8 +154,8 @@ pub(crate) fn width_of_steps(steps: impl Iterator<Item = i64>) -> Option<usize> 
     packed::width_of(min, max)
 }
 
-/// Bytes of the parts, with exceptions or without, from a sample of steps. A sample needs at most as many
-/// bits per step as all steps.
+/// Estimated bytes of the parts, with exceptions or without, from a sample of steps. The estimate can be too low,
+/// because the sample can miss the extreme steps.
 pub(crate) fn estimate_of_sample<N: Native>(
     sample: &[i64],
     statistics: &Statistics<'_, N>,
@@ -181,7 +182,7 @@ fn find_window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option
         .then(|| Window::from_sample(&mut sample, (steps.min as i64, steps.max as i64), plain_bytes))
 }
 
-/// Writes the parts of numbers by their plan, and sets their fields of the head.
+/// Writes the parts of numbers as planned, and sets the head fields that describe them.
 pub(crate) fn write<N: Native>(values: &[N], plan: &DeltaPlan, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width) = (plan.least, plan.width);
     let firsts: Vec<N> = values.iter().step_by(VECTOR_ROWS).copied().collect();

@@ -38,7 +38,7 @@ pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>, entries: 
     entries * statistics.plain_bits() + 8 * packed::bytes(statistics.rows(), codes::width_of(entries))
 }
 
-/// Writes the parts of numbers from their distinct ones, and sets their fields of the head.
+/// Writes the distinct numbers and a code per row, and sets the head fields that describe them.
 pub(crate) fn write<N: Native>(distinct: &Distinct<N>, head: &mut Head, writer: &mut Writer) {
     plain::write(&distinct.entries, head.plain_bytes, false, writer);
     codes::write(&distinct.codes, distinct.entries.len(), None, head, writer);

@@ -34,7 +34,7 @@ pub(crate) struct Exceptions {
     numbers: Plain,
 }
 
-/// Writes the parts of the exceptions at these rows, and sets their fields of the head.
+/// Writes the parts of the exceptions at these rows, and sets the head fields that describe them.
 pub(crate) fn write<N: Native>(values: &[N], rows: &[u16], head: &mut Head, writer: &mut Writer) {
     let numbers: Vec<N> = rows.iter().map(|row| values[usize::from(*row)]).collect();
     head.entries = rows.len();
@@ -97,7 +97,7 @@ impl Exceptions {
     }
 
     /// Evaluates a predicate on the exceptions of a range. Returns a function that sets their bits in the mask of one
-    /// vector. It must be called with vectors in order, but may skip some.
+    /// vector. The caller must pass the vectors in ascending order, and may skip some.
     pub(crate) fn mask_corrector(
         &self,
         predicate: &DatumPredicate,

@@ -8,7 +8,7 @@
 //!
 //! The position of an exception is not stored: the mark in its row is enough. The inner chunk encodes its number, and
 //! may have marked exceptions itself. The encoding is for skewed numbers. With a Zipf distribution of exponent 2, three
-//! bits hold eleven in twelve numbers. A number then takes 3.7 bits on average, with its exceptions. It takes 5.8 bits
+//! bits hold eleven in twelve numbers. A number then takes 3.7 bits on average, exceptions included. It takes 5.8 bits
 //! if exceptions are stored with their rows, and its entropy is 2.4 bits. Narrower packed numbers would come closer to
 //! the entropy. But more of them would be exceptions, which are slow (see [`EXCEPTION_BITS`]): they would decode at a
 //! third of the speed.
@@ -39,7 +39,8 @@ const CHUNK_OVERHEAD_BYTES: usize = 4 * 64;
 /// Window of the packed numbers, and the cost of all numbers estimated from a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MarkedPlan<N> {
-    /// Range of the numbers that are packed. It has one number less than the width could hold, for the mark.
+    /// Range of the numbers that are packed. It excludes the greatest number that the width can hold, which is the
+    /// mark.
     pub(crate) window: Window<N>,
     /// Bits of all numbers.
     pub(crate) bits: usize,
@@ -53,7 +54,7 @@ impl<N: Native> MarkedPlan<N> {
     pub(crate) fn from_sample(sample: &[N], rows: usize, plain_bytes: usize, depth: usize) -> Option<Self> {
         let least = LeastCost::find(sample, plain_bytes, depth.min(DEPTH_MAX));
         let overhead_bits = 8 * CHUNK_OVERHEAD_BYTES * least.chunks + 16 * rows.div_ceil(VECTOR_ROWS);
-        // A sample misses some rare numbers. One more exception in the sample stands for them.
+        // A sample misses some rare numbers. One more exception in the sample accounts for them.
         let scale_up =
             |bits: usize| (bits + exceptions::bits(plain_bytes)) * rows.div_ceil(sample.len()) + overhead_bits;
         Some(Self { window: least.window?, bits: scale_up(least.bits), cost: scale_up(least.cost) })
@@ -123,7 +124,7 @@ fn densest_window<N: Native>(sorted: &[N], reach: u128) -> Range<usize> {
     best
 }
 
-/// Writes the parts of numbers, some of which are outside the window, and sets their fields of the head.
+/// Writes the parts of numbers, some of which are outside the window, and sets the head fields that describe them.
 pub(crate) fn write<N: Native>(
     values: &[N],
     window: Window<N>,

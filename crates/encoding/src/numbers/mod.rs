@@ -1,10 +1,10 @@
-//! Numbers: all types of fixed width, as the integers of `taut_types::datum`. Those of floating point are called
-//! *ordered integers*, because they sort like the values.
+//! Numbers: values of all fixed-width types, which `taut_types::datum` maps to integers. The integers of floating-point
+//! values are called *ordered integers*, because they sort like the values.
 //!
 //! An encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `append` (a range),
 //! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of these types. `constant` has no file,
 //! because its number is in the head. `bit_packed` and `frame_of_reference` share `packed.rs`. `patched` has two files:
-//! `patched.rs`, and `marked.rs` for the form with an inner encoding.
+//! `patched.rs`, and `marked.rs` for the variant with an inner encoding.
 
 mod alp;
 mod bitmap;
@@ -66,7 +66,7 @@ pub(crate) enum Numbers {
     Constant(i128),
     /// Native integers, not encoded.
     Plain(Plain),
-    /// `bit_packed` and `frame_of_reference`.
+    /// Encodings `bit_packed` and `frame_of_reference`.
     Packed(Packed),
     /// Distinct numbers and codes.
     Dictionary(NumberDictionary),
@@ -74,7 +74,7 @@ pub(crate) enum Numbers {
     RunLength(RunLength),
     /// Differences of neighbours.
     Delta(Delta),
-    /// Runs of equal numbers, each with the step from the run before.
+    /// Runs of equal numbers, each with the step from the previous run.
     RunLengthDelta(RunLengthDelta),
     /// Strictly ascending numbers as set bits.
     SetBits(SetBits),
@@ -82,10 +82,10 @@ pub(crate) enum Numbers {
     TwoByteDelta(TwoByteDelta),
     /// `patched`: exceptions stored with their positions.
     Patched(Patched),
-    /// `patched` with an inner encoding: the greatest packed number marks an exception; the exceptions are a chunk of
-    /// their own.
+    /// `patched` with an inner encoding: the greatest packed number marks an exception, and the exceptions form an
+    /// inner chunk.
     Marked(Marked),
-    /// Decimal integers, with exceptions.
+    /// Floating point as decimal integers, with exceptions.
     Alp(Alp),
 }
 
@@ -110,7 +110,7 @@ impl Nesting {
     }
 }
 
-/// Encodes numbers. `head` has the rows, nulls and plain width, and `writer` has the validity already.
+/// Encodes numbers. `head` holds the plain width and the counts of rows and nulls, and `writer` the validity.
 pub(crate) fn encode<N: Native>(
     values: &[N],
     nesting: Nesting,
@@ -334,8 +334,8 @@ impl Numbers {
         is_decoded_fast && value_bytes <= bytes_max && selected * decoded_bytes_per_selected_max >= rows * value_bytes
     }
 
-    /// Appends the numbers of the selected rows. `selected` is the number of selected rows. Decodes all rows, some at a
-    /// time, and moves the selected numbers together. Floating point is appended as ordered integers.
+    /// Appends the numbers of the selected rows. `selected` is the number of selected rows. Decodes [`SELECT_ROWS`]
+    /// rows at a time and compacts the selected numbers. Floating point is appended as ordered integers.
     pub(crate) fn append_selected<O: Native>(&self, selection: &Bitmap, selected: usize, numbers: &mut Vec<O>) {
         numbers.reserve(selected);
         let mut buffer = vec![];

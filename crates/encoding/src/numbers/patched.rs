@@ -34,7 +34,7 @@ pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>, window: W
     window.bits(statistics.rows(), exceptions, statistics.plain_bytes)
 }
 
-/// Writes the parts of numbers, packed if they are in the window, and sets their fields of the head.
+/// Writes the parts of numbers, packed if they are in the window, and sets the head fields that describe them.
 pub(crate) fn write<N: Native>(values: &[N], window: Window<N>, head: &mut Head, writer: &mut Writer) {
     let packed: Vec<N> =
         values.iter().map(|value| if window.contains(*value) { *value } else { window.base }).collect();

@@ -4,8 +4,8 @@
 //! part: rows * plain_bytes   native integers, little-endian; floating point as its IEEE 754 bits
 //! ```
 //!
-//! A column decodes without copying if its native integer is Arrow's. This holds for all types but booleans and
-//! decimals of up to 18 digits.
+//! A column decodes without copying if its native integer has the width of Arrow's. This is true for all types except
+//! booleans and decimals of up to 18 digits.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> usize {
     padded(statistics.rows() * statistics.plain_bytes)
 }
 
-/// Writes the part of numbers, which must fit `bytes` bytes. If `is_float`, the numbers are ordered integers of
-/// floating point.
+/// Writes numbers as one part of native integers of `bytes` bytes. The numbers must fit. If `is_float`, the numbers are
+/// ordered integers of floating point.
 pub(crate) fn write<N: Native>(values: &[N], bytes: usize, is_float: bool, writer: &mut Writer) {
     if size_of::<N>() == bytes && !is_float {
         writer.push_part(values.to_byte_slice());

@@ -45,7 +45,7 @@ fn bytes(runs: usize, width: Option<usize>, plain_bytes: usize) -> usize {
     padded(2 * runs) + width.filter(|width| *width < 8 * plain_bytes).map_or(plain, |width| packed::bytes(runs, width))
 }
 
-/// Lower bound of the bytes of the parts, in either form. The number of words is known only when they are written.
+/// Lower bound of the bytes of the parts, in either layout. The number of words is known only when they are written.
 pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> usize {
     let bytes = bytes(statistics.runs, statistics.width(), statistics.plain_bytes);
     bytes.min(run_words::bytes_least(statistics.runs))
@@ -57,8 +57,8 @@ pub(crate) fn estimate_bits<N: Native>(statistics: &Statistics<'_, N>) -> usize 
     statistics.runs * (16 + statistics.width().map_or(plain_bits, |width| width.min(plain_bits)))
 }
 
-/// Writes the parts of numbers in runs, and sets their fields of the head. `min` and `max` are the least and greatest
-/// number.
+/// Writes the parts of numbers in runs, and sets the head fields that describe them. `min` and `max` are the least and
+/// greatest number.
 pub(crate) fn write<N: Native>(values: &[N], (min, max): (N, N), head: &mut Head, writer: &mut Writer) {
     let starts = run_starts(values);
     if let Some(plan) = RunWordsPlan::for_runs(&starts, values.len(), (min, max))

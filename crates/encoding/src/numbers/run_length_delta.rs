@@ -35,8 +35,8 @@ const RUN_BITS_MAX: usize = 16;
 /// Number of cells that are written at once. The next run overwrites the cells past the end of a run.
 const STRIDE: usize = 8;
 
-/// Maximum rows of a vector of words per row to read, for which decoding all rows is faster than finding the run of
-/// each.
+/// Maximum ratio of all rows of a vector of words to the rows that are read, for which decoding all rows is faster than
+/// finding the run of each row.
 const ROWS_PER_READ_MAX: usize = 4;
 
 /// Runs of equal numbers, as lengths and steps.
@@ -51,7 +51,7 @@ pub(crate) struct RunLengthDelta {
     words: Packed,
 }
 
-/// How runs are stored as words.
+/// Layout of runs in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunLengthDeltaPlan {
     steps: Steps,
@@ -61,8 +61,8 @@ pub(crate) struct RunLengthDeltaPlan {
 }
 
 impl RunLengthDeltaPlan {
-    /// The plan with the fewest bits for numbers that are at most `spread` apart. Returns `None` if 64 bits are too few
-    /// for a word.
+    /// The plan with the fewest bytes for numbers that are at most `spread` apart. Returns `None` if 64 bits are too
+    /// few for a word.
     pub(crate) fn for_values<N: Native>(values: &[N], spread: Option<i128>) -> Option<Self> {
         let starts = run_starts(values);
         let runs: Vec<N> = starts.iter().map(|row| values[*row]).collect();
@@ -100,7 +100,7 @@ pub(crate) fn estimate_of_sample<N: Native>(sample: Vec<i64>, statistics: &Stati
     Some(statistics.runs * (width + 1) / 8)
 }
 
-/// Writes the parts of numbers by their plan, and sets their fields of the head.
+/// Writes the parts of numbers as planned, and sets the head fields that describe them.
 pub(crate) fn write<N: Native>(values: &[N], plan: RunLengthDeltaPlan, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width, head.runs) = (plan.steps.min, plan.width, plan.words);
     head.entries = plan.run_bits;
@@ -181,7 +181,7 @@ impl RunLengthDelta {
         format!("run_length_delta({}) of bit_packed({})", self.runs, self.words.width())
     }
 
-    /// Vector of words that holds a row.
+    /// Index of the vector of words that holds a row.
     fn vector_of(&self, row: usize) -> usize {
         self.starts.partition_point(|start| usize::from(*start) <= row).saturating_sub(1)
     }

@@ -1,4 +1,4 @@
-//! Number and length of a run in one word: inner form of `run_length`.
+//! Number and length of a run in one word: a layout of `run_length`.
 //!
 //! ```text
 //! part: runs * 4 or 8   words, little-endian:
@@ -41,7 +41,7 @@ enum PackedWords {
     Long(ScalarBuffer<u64>),
 }
 
-/// Choice of how runs become words.
+/// Layout of runs in words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunWordsPlan {
     width: usize,
@@ -51,7 +51,8 @@ pub(crate) struct RunWordsPlan {
 }
 
 impl RunWordsPlan {
-    /// Plan of fewest bytes for runs that begin at these rows. Returns `None` if numbers leave no bits in a word.
+    /// Plan with the fewest bytes for runs that begin at these rows. Returns `None` if the numbers leave no bits for
+    /// lengths.
     pub(crate) fn for_runs<N: Native>(starts: &[usize], rows: usize, (min, max): (N, N)) -> Option<Self> {
         let width = packed::width_of(min, max)?;
         let plan = |word_bits: usize| {
@@ -74,7 +75,7 @@ pub(crate) fn bytes_least(runs: usize) -> usize {
     padded(runs * SHORT_WORD_BITS / 8)
 }
 
-/// Writes the part of numbers whose runs begin at these rows, by their plan, and sets its fields of the head.
+/// Writes numbers whose runs begin at these rows as one part, as planned, and sets the head fields that describe it.
 pub(crate) fn write<N: Native>(
     values: &[N],
     min: N,

@@ -35,7 +35,8 @@ pub(crate) fn estimate<N: Native>(statistics: &Statistics<'_, N>) -> Option<usiz
     (spread <= u16::MAX.into()).then(|| padded(2 * statistics.rows()))
 }
 
-/// Writes the part of numbers, and sets its fields of the head. The numbers must be at most 65,535 above `min`.
+/// Writes numbers as one part, and sets the head fields that describe it. The numbers must be at most 65,535 above
+/// `min`.
 pub(crate) fn write<N: Native>(values: &[N], min: N, head: &mut Head, writer: &mut Writer) {
     (head.base, head.width) = (min.to_number(), WIDTH);
     // No distance is truncated, because the caller has checked the greatest.
