@@ -1,4 +1,5 @@
-//! Decodes arbitrary bytes as a chunk: parsing fails, or gives valid Arrow values with which predicates agree.
+//! Decodes arbitrary bytes as a chunk: parsing fails, or the chunk returns valid Arrow data and predicates agree with
+//! it.
 //!
 //! ```text
 //! byte 0    0: the rest of the input is a chunk
@@ -65,7 +66,7 @@ fuzz_target!(|input: &[u8]| {
     check_array(&gathered, logical, positions.len());
     // Damaged bytes may fail the check, but it must not panic.
     let _ = chunk.check();
-    // The methods that read may disagree about damaged bytes, but not about valid ones.
+    // Read methods may return different values for damaged bytes, but not for valid ones.
     let is_sound = valid_chunks().iter().any(|valid| valid.logical == logical && valid.bytes == bytes);
     for (index, row) in positions.iter().enumerate().filter(|_| is_sound) {
         assert_eq!(datum_at(&gathered, logical, index), datum_at(&all, logical, *row as usize), "row {row}");

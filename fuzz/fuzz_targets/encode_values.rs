@@ -1,4 +1,5 @@
-//! Arbitrary values in every encoding: an error, or a chunk that returns the same values from every read method.
+//! Encodes arbitrary values in every encoding: the result is an error, or a chunk whose read methods all return the
+//! same values.
 //!
 //! ```text
 //! byte 0    the type; bit 7: with nulls
@@ -13,7 +14,7 @@ use taut_encoding::{Bitmap, Choice, Chunk, encode};
 use taut_fuzz::{array, check_array, predicates, types};
 use taut_types::{Encoding, datum_at};
 
-/// About two vectors, and not a multiple of one.
+/// Maximum number of rows: about two vectors, the last of them incomplete.
 const ROWS_MAX: usize = 2_100;
 
 /// Values that the steps of an input generate.

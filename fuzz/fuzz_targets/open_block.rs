@@ -1,7 +1,7 @@
-//! Arbitrary bytes as a block file: an error that names its location, or rows that are valid Arrow data.
+//! Opens arbitrary bytes as a block file: the result is an error, or rows that are valid Arrow data.
 //!
-//! Checksums detect nearly all damage before any other code reads it. So sections are verified only if bit 1 of byte 1
-//! is set. Otherwise the header gets a correct checksum.
+//! Checksums detect nearly all damage before any other code reads it. Sections are therefore verified only if bit 1 of
+//! byte 1 is set. Otherwise their checksums are ignored, and the header gets a correct checksum.
 
 #![no_main]
 

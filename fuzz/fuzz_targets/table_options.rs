@@ -1,4 +1,4 @@
-//! Arbitrary text as table options: an error, or a design whose options produce the same design.
+//! Parses arbitrary text as table options: the result is an error, or a design whose options produce the same design.
 
 #![no_main]
 

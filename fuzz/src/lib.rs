@@ -80,7 +80,8 @@ pub fn column(logical: LogicalType, shape: Shape, rows: usize) -> ArrayRef {
     array(logical, &values)
 }
 
-/// Converts numbers to a column of a type. Numbers are truncated to a narrower type; text contains them.
+/// Converts numbers to a column of a type. Numbers are truncated to narrower types and divided by 8 for floating point.
+/// Text and bytes contain them in a URL.
 pub fn array(logical: LogicalType, values: &[Option<i64>]) -> ArrayRef {
     let values = || values.iter().copied();
     let text = |value: i64| format!("https://example.org/{value}");
@@ -106,7 +107,8 @@ pub fn array(logical: LogicalType, values: &[Option<i64>]) -> ArrayRef {
     }
 }
 
-/// Bytes that an input describes: its own bytes, or valid bytes with damage.
+/// Bytes that an input describes: its own bytes, or valid bytes with damage. `valid` returns the valid bytes for an
+/// index from 0. Returns `None` for an input of less than two bytes.
 pub fn damaged<'a>(input: &[u8], valid: impl Fn(usize) -> &'a [u8]) -> Option<Vec<u8>> {
     let (first_byte, rest) = (*input.first()?, input.get(2..)?);
     let Some(valid_index) = usize::from(first_byte).checked_sub(1) else { return Some(rest.to_vec()) };

@@ -6,7 +6,7 @@
 
 use crate::failure::Failure;
 
-/// Parses a text into pairs of name and value, in their order.
+/// Parses a text into pairs of name and value, in the order of the text.
 pub fn parse_options(text: &str) -> Result<Vec<(String, String)>, Failure> {
     let mut options: Vec<(String, String)> = Vec::new();
     for piece in split_at_commas(text)? {
@@ -35,7 +35,7 @@ pub fn parse_options(text: &str) -> Result<Vec<(String, String)>, Failure> {
     Ok(options)
 }
 
-/// Splits a text at commas outside of quotes and parentheses. Returns the pieces trimmed.
+/// Splits a text at commas outside of quotes and parentheses. Trims the parts.
 fn split_at_commas(text: &str) -> Result<Vec<&str>, Failure> {
     let (mut pieces, mut start, mut depth) = (Vec::new(), 0, 0_u32);
     let mut quote = None;

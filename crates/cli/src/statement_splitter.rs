@@ -32,7 +32,7 @@ pub struct StatementText {
 enum LexicalState {
     Code,
     /// `'...'` or `"..."`, with the quote. A doubled quote inside ends this state and begins it again, so it needs no
-    /// case of its own.
+    /// separate state.
     Quoted(u8),
     /// `E'...'`, in which a backslash escapes the next byte.
     Escaped,
@@ -102,7 +102,7 @@ impl StatementSplitter {
         has_code.then_some(statement)
     }
 
-    /// Whether the text so far ends between statements. Then only white space and comments follow the last complete
+    /// Whether the text so far ends between statements: only white space and comments follow the last complete
     /// statement, and no block comment is open. Removes all complete statements.
     pub fn is_between_statements(&mut self) -> bool {
         while self.next_statement().is_some() {}

@@ -14,7 +14,7 @@ pub struct TableInfo {
     pub name: String,
     /// Layout of new blocks.
     pub layout: String,
-    /// Sort order, or an empty text.
+    /// Sort order, or an empty string.
     pub sort_by: String,
     /// Options of the design, as in `CREATE TABLE ... WITH (...)`.
     pub options: String,
@@ -24,7 +24,7 @@ pub struct TableInfo {
     pub blocks: u64,
     /// Stored bytes.
     pub bytes: u64,
-    /// Bytes of the values in their plain form.
+    /// Bytes of the values without encoding.
     pub plain_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct ColumnInfo {
     pub encoding: String,
     /// Stored bytes.
     pub bytes: u64,
-    /// Bytes of the values in their plain form.
+    /// Bytes of the values without encoding.
     pub plain_bytes: u64,
     /// Least value, if there is one.
     pub min: Option<String>,
@@ -125,7 +125,7 @@ pub fn columns(session: &Session, table: &str) -> Result<Vec<ColumnInfo>, Failur
 fn select_sql(from: &str, table: Option<&str>) -> String {
     match table {
         Some(name) => {
-            // The system tables leave out schema public.
+            // The system tables omit schema `public` from the names of tables.
             let (schema, name) = split_relation_name(name);
             format!("select * from {from} where table_name = {}", literal(&relation_name(&schema, &name)))
         }
@@ -173,7 +173,7 @@ impl Records {
         self.rows.get(row)?.get(column)?.as_deref()
     }
 
-    /// Value as text. Returns an empty text for a null.
+    /// Value as text. Returns an empty string for a null.
     pub fn text(&self, row: usize, name: &str) -> String {
         self.value(row, name).unwrap_or_default().to_owned()
     }

@@ -14,7 +14,7 @@ impl ByteSize {
     }
 }
 
-/// The error of a text that is not a size.
+/// Error: a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not a size; write for example 4GiB, 512MiB, 1.5GB or a number of bytes")]
 pub struct ParseByteSizeError {
@@ -42,7 +42,7 @@ impl FromStr for ByteSize {
             _ => return Err(error()),
         };
         let bytes = number * unit;
-        // The cast saturates without an error. The range excludes values for which it would.
+        // The cast would saturate without an error. The range excludes values that are too large.
         if (1.0..=u64::MAX as f64 / 2.0).contains(&bytes) { Ok(Self(bytes as u64)) } else { Err(error()) }
     }
 }

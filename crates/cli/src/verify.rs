@@ -29,7 +29,7 @@ pub fn run(arguments: &VerifyArguments, mut output: Output) -> Result<(), Failur
     let spinner = spinner("reading every byte");
     let found = taut_store::verify(&store);
     spinner.finish_and_clear();
-    // Finding of the last group of commits that was synced together cannot be distinguished from a torn tail: see
+    // Damage to the last group of commits that were synced together cannot be distinguished from a torn tail: see
     // docs/adr/0017-commits-go-to-a-log.md.
     if let Some(torn_tail) = &store.recovery().torn_tail {
         output.write_line(format!("note: {torn_tail}"))?;
@@ -59,7 +59,7 @@ fn verify_backups(directory: &Path, mut output: Output) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Prints damage, and harmless problems as notes. Returns a failure if there is any damage.
+/// Prints damage as such, and harmless problems as notes. Fails if there is any damage.
 fn print_findings(findings: Vec<Finding>, output: &mut Output) -> Result<(), Failure> {
     let (notes, damage): (Vec<_>, Vec<_>) = findings.into_iter().partition(|finding| !finding.problem.is_damage());
     for finding in &notes {

@@ -147,7 +147,7 @@ fn a_database_in_use_is_backed_up_but_its_log_only_by_the_process_that_uses_it()
     shell.wait().unwrap();
 }
 
-/// Kills a backup at any moment. Earlier backups can be restored, and the next backup removes the incomplete one.
+/// Kills backups at different moments. Earlier backups can be restored, and the next backup removes the incomplete one.
 #[test]
 fn a_killed_backup_leaves_the_earlier_ones() {
     let (directory, database) = scratch();

@@ -1,4 +1,4 @@
-//! The command `taut demo`, on a hundredth of its data.
+//! The command `taut demo` at scale 0.01.
 
 mod common;
 

@@ -1,10 +1,11 @@
-//! Examples of the documents do what the documents show. `TAUT_UPDATE=1` writes what they do.
+//! Runs the examples of the documents and compares their output with the output that the documents show. With
+//! `TAUT_UPDATE=1`, writes the actual output to the documents.
 //!
 //! ````text
 //! ```sql          statements for `taut sql shop.taut`, which ends at the first error
 //! ```sh           commands for `sh -e`
-//! ```text         directly after one of them: everything that it prints. Without it, the example succeeds.
-//! <!-- sql        statements that readers do not see, which make the tables of the examples; also `<!-- sh`
+//! ```text         directly after one of them: everything that it prints. Without it, the example must succeed.
+//! <!-- sql        hidden statements, which create the tables of the examples; also `<!-- sh`
 //! -->
 //! ````
 //!
@@ -37,7 +38,7 @@ enum Language {
 #[derive(Debug)]
 struct Example {
     language: Language,
-    /// Number of the line in which it begins, from one.
+    /// Line at which the block begins, counted from one.
     line: usize,
     code: String,
     /// Lines of the output that the page shows, without the fences.
@@ -89,7 +90,7 @@ fn run(example: &Example, directory: &Path) -> (bool, String) {
     if let Language::Shell = example.language {
         command.arg("-e").env("PATH", path_with_taut());
     }
-    // One file for both, so that notices and errors are where a terminal has them.
+    // Both streams go to one file, so that notices and errors appear where a terminal shows them.
     command.current_dir(directory).stdin(Stdio::piped()).stdout(output.try_clone().unwrap()).stderr(output);
     let mut child = command.spawn().unwrap();
     // The write fails if the command ends without reading all of it, at an error.
@@ -98,14 +99,15 @@ fn run(example: &Example, directory: &Path) -> (bool, String) {
     (succeeded, std::fs::read_to_string(&printed).unwrap().trim_end().to_owned())
 }
 
-/// The search path for commands, with the folder of `taut` first.
+/// Value of `PATH` with the folder of `taut` first.
 fn path_with_taut() -> OsString {
     let folder = Path::new(env!("CARGO_BIN_EXE_taut")).parent().unwrap().to_owned();
     let others = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&others))).unwrap()
 }
 
-/// Text of a page with the outputs that its examples have. Adds a message for each example that fails unexpectedly.
+/// Text of a page with the actual output of its examples. Adds a message to `wrong` for each example that prints other
+/// output or fails unexpectedly.
 fn with_outputs(page: &str, text: &str, wrong: &mut Vec<String>) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let scratch = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Kills `taut sql` repeatedly while it works. Every commit that it reported must be complete, and no transaction
-//! partial.
+//! Kills `taut sql` repeatedly while it works. Every reported commit must be stored, and no transaction may be stored
+//! in part.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 

@@ -1,5 +1,5 @@
-//! `taut sql` sorts data larger than memory and copies it over a file. In each round, a signal ends it midway. The file
-//! must be one complete copy, no spill file is left, and the database opens.
+//! `taut sql` sorts data larger than memory and copies it over a file. In each round, a signal ends the process midway.
+//! The file must then be one complete copy, no spill file may be left, and the database must open.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]

@@ -1,4 +1,4 @@
-//! Option `--readonly`: concurrently with a writer, on a read-only mount, and statements that it refuses.
+//! Option `--readonly`: beside a writer, on a read-only mount, and with statements that it refuses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

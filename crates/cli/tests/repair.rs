@@ -109,7 +109,7 @@ fn a_missing_block_harms_its_table_alone() {
     assert_eq!(csv(&database, "select count(*), sum(id), max(name) from customers"), customers);
     csv(&database, "insert into customers values (50000, 'new'); update customers set name = 'x' where id = 3");
     csv(&database, "create table other as select 1 as a; checkpoint");
-    // Maintenance of all tables processes the others, and names the table that it cannot read.
+    // Maintenance of all tables processes the other tables, and names the table that it cannot read.
     let before = csv(&database, "select count(*) from taut.blocks where table_name = 'customers'");
     csv(&database, "insert into customers select n, 'more' from generate_series(60001, 70000) as t(n)");
     let errors = taut(&["sql", &database, "-c", "vacuum full"]).fails();
@@ -143,7 +143,7 @@ fn a_missing_block_harms_its_table_alone() {
     assert!(notes.errors.is_empty(), "{notes:?}");
 }
 
-/// A block that lost its index only is rewritten with all its rows, which is a complete repair.
+/// If only the index of a block is damaged, a repair rewrites the block with all its rows and loses nothing.
 #[test]
 fn a_block_without_its_index_is_salvaged_completely() {
     let (_directory, database) = scratch();
@@ -169,8 +169,8 @@ fn a_block_without_its_index_is_salvaged_completely() {
     assert!(taut(&["verify", &new]).succeeds().starts_with("no damage"));
 }
 
-/// Kills a repair and a restore at any moment. What they leave never opens as an empty database, and they can be run
-/// again.
+/// Kills repairs and restores at different moments. The directory that they leave never opens as an empty database, and
+/// they can be run again.
 #[test]
 fn a_killed_repair_or_restore_leaves_no_empty_database() {
     let (directory, database) = scratch();

@@ -1,7 +1,7 @@
 //! `tpch-parquet --scale 1 --output DIR`: generates the eight TPC-H tables, one Parquet file each.
 //!
-//! Every engine of a comparison reads the same files. They are written like most files in practice: snappy, row groups
-//! of about a million rows, and the writer's default dictionary pages and statistics.
+//! All systems of a comparison read the same files. The files are written like most files in practice: snappy, row
+//! groups of about a million rows, and the writer's default dictionary pages and statistics.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -31,7 +31,7 @@ struct Arguments {
     /// Scale factor: 1 is about a gigabyte of text.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Directory for the files; made where it does not exist.
+    /// Directory for the files, created if it does not exist.
     #[arg(long)]
     output: PathBuf,
 }

@@ -84,8 +84,8 @@ impl Table {
     }
 }
 
-/// Generates the text pool from which all comments are taken. Otherwise the generator would do this with the first
-/// table, whose measured time would then include it.
+/// Generates the text pool from which all comments are taken. Otherwise the first table would generate it, and the
+/// measured time of that table would include this.
 pub fn prepare() {
     let _ = tpchgen::text::TextPool::get_or_init_default();
 }

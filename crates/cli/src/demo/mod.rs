@@ -30,8 +30,8 @@ pub struct Variant {
     with: &'static [(&'static str, &'static str)],
 }
 
-/// Column groups: each column that the aggregations read is a group of its own. The other columns are read only with
-/// whole rows, so they form one group.
+/// Column groups: one for each column that the aggregations read, and one for all other columns, which are read only
+/// with whole rows.
 const GROUPS: &str = "(l_orderkey), (l_quantity), (l_extendedprice), (l_discount), (l_tax), (l_returnflag), \
                       (l_linestatus), (l_shipdate), (l_partkey, l_suppkey, l_linenumber, l_commitdate, \
                       l_receiptdate, l_shipinstruct, l_shipmode, l_comment)";

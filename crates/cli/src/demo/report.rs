@@ -41,7 +41,7 @@ impl Comparison {
         self.push(name, values, |bytes| *bytes, |bytes| bytes_text(*bytes));
     }
 
-    /// Adds a row. A `*` after its text marks the least value. The other texts end in a space.
+    /// Adds a row. Marks the cell with the least key by a `*`. All other cells end in a space.
     fn push<T, K: Ord>(
         &mut self,
         name: &str,

@@ -13,22 +13,22 @@ use crate::output::format_options;
 use crate::system_tables::Records;
 use crate::units::count_text;
 
-/// Orders that are looked up one at a time. Scales below `SCALE_SMALL` use fewer.
+/// Number of orders that are looked up one at a time. Scales below `SCALE_SMALL` use fewer.
 const LOOKUPS: usize = 1_000;
 const LOOKUPS_SMALL: usize = 100;
 const SCALE_SMALL: f64 = 0.1;
-/// Number of runs of a single query. The median time counts.
+/// Number of runs of a single query. The result is the median of their times.
 const RUNS: usize = 3;
 
 /// Item of the workload. Each item runs on each layout.
 pub struct WorkloadItem {
     /// Name of the item.
     pub name: String,
-    /// Statements that run in sequence. `{table}` stands for the table.
+    /// Statements that run in sequence. `{table}` is replaced by the name of the table.
     statements: Vec<String>,
     /// Runs of all statements. An item of many statements needs only one.
     runs: usize,
-    /// Sampling interval: of every `sample_interval` statements, the bytes that the first one reads are measured.
+    /// Sampling interval: the bytes read are measured for the first of every `sample_interval` statements.
     sample_interval: usize,
 }
 

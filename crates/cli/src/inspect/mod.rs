@@ -210,7 +210,7 @@ fn summarize_columns(columns: &[ColumnInfo], blocks: &[BlockInfo], groups: &[Gro
     by_name.into_iter().map(summary).collect()
 }
 
-/// Grid with a row per column. The compact form for narrow terminals omits types and shortens texts.
+/// Grid with a row per column. The compact grid, for narrow terminals, omits types and shortens encodings and values.
 fn column_grid(columns: &[ColumnSummary], is_compact: bool) -> Grid {
     const COMPACT_CHARACTERS_MAX: usize = 10;
     let characters_max = if is_compact { COMPACT_CHARACTERS_MAX } else { TEXT_CHARACTERS_MAX };

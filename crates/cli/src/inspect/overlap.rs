@@ -7,8 +7,8 @@
 //!            sorted: 1.0 of 3        unsorted: 3.0 of 3
 //! ```
 //! Each block counts the ranges that contain the middle of its own range. The mean of these counts over all rows
-//! estimates how many blocks a search for one value reads. The middle is by rank among the sorted bounds of all blocks:
-//! only the order of values matters, not their distance.
+//! estimates how many blocks a search for one value reads. The middle of a range is the mean of the ranks of its bounds
+//! among the sorted bounds of all blocks. Only the order of values therefore matters, not their distance.
 
 use std::cmp::Ordering;
 
@@ -28,7 +28,7 @@ struct Range<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Ranges of a column, given its part in each block. Blocks without values are skipped.
+    /// Ranges of a column, given the information on its values in each block. Blocks without values are skipped.
     pub fn new(sql_type: &str, parts: &[&'a ColumnInfo], rows_of: impl Fn(&str) -> u64) -> Self {
         const NUMBERS: [&str; 6] = ["smallint", "integer", "bigint", "real", "double", "decimal"];
         let is_number = NUMBERS.iter().any(|name| sql_type.starts_with(name));

@@ -120,7 +120,7 @@ fn write_json(output: &mut Output, rows: Rows) -> Result<u64, Failure> {
     write_text(output, rows, Vec::new(), write_json_lines)
 }
 
-/// Writes the text that `encode` makes of each batch, and before it the text in `buffer`.
+/// Writes the text in `buffer`, then the text that `encode` appends for each batch.
 fn write_text(
     output: &mut Output,
     rows: Rows,
@@ -182,7 +182,7 @@ fn push_rows(grid: &mut Grid, batch: &RecordBatch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Options for values as text, with the text of a null.
+/// Formatting options for values. `null` is the text of a null.
 pub fn format_options(null: &str) -> FormatOptions<'_> {
     FormatOptions::default()
         .with_null(null)

@@ -32,7 +32,7 @@ pub struct ShellCommand {
     help: &'static str,
 }
 
-/// All commands that `.help` lists. [`run`] also takes `.exit` for `.quit`, and `\dt` for `\d` without a table.
+/// All commands that `.help` lists. [`run`] also accepts `.exit` for `.quit`, and `\dt` for `\d` without a table.
 pub const COMMANDS: [ShellCommand; 13] = [
     ShellCommand { name: ".tables", arguments: "", help: "tables and views, with their design and size" },
     ShellCommand {
@@ -94,8 +94,8 @@ fn usage_error(name: &str, argument: &str) -> Failure {
     })
 }
 
-/// Name that SQL would read from a text: unchanged in double quotes, else in lower case. Returns `None` for an empty
-/// text.
+/// Name that SQL reads from a text: the text inside double quotes, or else the text in lower case. Returns `None` for
+/// an empty text.
 fn unquoted_name(text: &str) -> Option<String> {
     match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         _ if text.is_empty() => None,

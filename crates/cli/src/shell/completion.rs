@@ -29,7 +29,7 @@ impl Names {
         for row in 0..records.rows.len() {
             let (mut schema, table) = (records.text(row, "table_schema"), records.text(row, "table_name"));
             match temporary.contains(&table) {
-                // A temporary relation needs no schema, and hides the others of its name in `public`.
+                // A temporary relation needs no schema, and hides the relation of the same name in `public`.
                 true if is_temporary(&row) => PUBLIC_SCHEMA.clone_into(&mut schema),
                 true if schema == PUBLIC_SCHEMA => continue,
                 _ => {}

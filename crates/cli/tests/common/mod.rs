@@ -50,7 +50,7 @@ pub fn taut(arguments: &[&str]) -> Run {
 /// Runs the command with `input` as standard input.
 pub fn taut_reading(arguments: &[&str], input: &str) -> Run {
     let mut child = command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-    // The write fails if the command exits early without reading. That is no error of the test.
+    // The write fails if the command exits early without reading. That does not fail the test.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     Run {
