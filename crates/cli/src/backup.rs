@@ -45,8 +45,8 @@ pub fn run(arguments: &BackupArguments, mut output: Output) -> Result<(), Failur
     output.finish()
 }
 
-/// Opens the database to back up, read-only if another process writes it. Then fails with `--log` and `--stop-log`,
-/// because only the writer can retain log files.
+/// Opens the database to back up, read-only if another process writes it. Fails in this case with `--log` and
+/// `--stop-log`, because only the writer can retain log files.
 fn open(database: &Path, arguments: &BackupArguments) -> Result<Store, Failure> {
     let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
     let options = if arguments.access.read_only { read_only } else { OpenOptions::default() };

@@ -59,7 +59,7 @@ fn verify_backups(directory: &Path, mut output: Output) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Prints damage as such, and harmless problems as notes. Fails if there is any damage.
+/// Prints damage, and prints harmless problems as notes. Fails if there is any damage.
 fn print_findings(findings: Vec<Finding>, output: &mut Output) -> Result<(), Failure> {
     let (notes, damage): (Vec<_>, Vec<_>) = findings.into_iter().partition(|finding| !finding.problem.is_damage());
     for finding in &notes {

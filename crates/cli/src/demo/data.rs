@@ -84,8 +84,8 @@ impl Table {
     }
 }
 
-/// Generates the text pool from which all comments are taken. Otherwise the first table would generate it, and the
-/// measured time of that table would include this.
+/// Generates the text pool from which all comments are taken. Otherwise loading the first table would generate the
+/// pool, and the measured time of that table would be too long.
 pub fn prepare() {
     let _ = tpchgen::text::TextPool::get_or_init_default();
 }

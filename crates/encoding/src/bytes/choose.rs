@@ -16,7 +16,7 @@ const SAMPLE_ROWS: usize = 4096;
 const TRAINING_ROWS: usize = 1024;
 /// Number of stretches of rows in which the shared prefixes of neighbours are measured.
 const SAMPLED_STRETCHES: usize = 64;
-/// Minimum bytes of all strings for fsst. With fewer bytes, the table of symbols costs more than it saves.
+/// Minimum bytes of all strings for fsst. With fewer bytes, fsst saves no space.
 const FSST_BYTES_MIN: usize = 16 << 10;
 /// Approximate bytes per row besides the heap: of plain strings, and of fsst.
 const PLAIN_END_BYTES: usize = 4;
