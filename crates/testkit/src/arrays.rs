@@ -12,7 +12,7 @@ use taut_types::{Datum, LogicalType, f32_from_ordered, f64_from_ordered};
 
 /// Array of the given values, in the Arrow type of `logical`.
 ///
-/// The native value at a null, which no reader may use, is the greatest of its type.
+/// The native value of a null, which no reader may use, is the greatest of its type, or NaN for floating point.
 ///
 /// # Panics
 /// If a datum is not of the type `logical`.

@@ -7,8 +7,8 @@ pub fn arguments() -> Vec<String> {
     std::env::args().skip(1).filter(|argument| argument != "--bench").collect()
 }
 
-/// Time that this thread has run, which other programs affect little. Returns the time since `start` if the operating
-/// system does not report it.
+/// CPU time of this thread, which other programs affect little. Returns the time since `start` if the operating system
+/// does not report CPU time.
 pub fn thread_time(start: Instant) -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = text.and_then(|text| text.split(' ').next()?.parse().ok());

@@ -124,7 +124,7 @@ fn bytes_predicates(datums: &[Datum], random: &mut impl Rng) -> Vec<DatumPredica
     ]
 }
 
-/// A list in the form that predicates need: ascending and distinct.
+/// List of values as predicates require it: ascending and distinct.
 fn list<T: Ord>(values: impl IntoIterator<Item = T>) -> Arc<[T]> {
     let mut values: Vec<T> = values.into_iter().collect();
     values.sort_unstable();

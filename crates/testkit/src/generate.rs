@@ -96,7 +96,7 @@ pub enum Nulls {
     All,
 }
 
-/// Generates tables of every type, size and shape. The same seed gives the same tables.
+/// Generates tables of every type, size and shape. Equal seeds generate equal tables.
 pub fn tables(seed: u64) -> Vec<TestTable> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut tables = vec![];
@@ -119,7 +119,8 @@ fn skewed_table(random: &mut StdRng) -> TestTable {
     number_table("skewed", 16_000, number, random)
 }
 
-/// Few distinct numbers in each stretch of rows, different ones in the next. Fills several pages of packed rows.
+/// At most 30 distinct numbers in each 1,500 rows, and partly different ones in the next 1,500. Fills several pages of
+/// packed rows.
 fn local_table(random: &mut StdRng) -> TestTable {
     number_table("local", 20_000, |row, random| row / 1_500 * 9 + random.random_range(0..30), random)
 }
@@ -145,7 +146,7 @@ fn number_table(name: &str, rows: u64, number: impl Fn(u64, &mut StdRng) -> u64,
     split_into_batches(name.to_owned(), columns, &values, random)
 }
 
-/// Table with a column of every type. `rotation` rotates which columns hold nulls.
+/// Table with a column of every type. `rotation` selects the columns that hold nulls.
 fn table(name: String, shape: &dyn Fn(usize) -> Shape, rotation: usize, rows: usize, random: &mut StdRng) -> TestTable {
     let mut columns = vec![];
     let mut values = vec![];

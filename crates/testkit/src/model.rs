@@ -12,7 +12,7 @@ use crate::TestTable;
 pub struct Model {
     /// Columns of the table.
     pub schema: Schema,
-    /// Rows of the table. A row has one value per column, `None` being null.
+    /// Rows of the table. A row has one value per column; `None` is null.
     pub rows: Vec<Vec<Option<Datum>>>,
 }
 
@@ -44,7 +44,7 @@ impl Model {
         Self { schema: self.schema.clone(), rows: self.rows[rows].to_vec() }
     }
 
-    /// Value in one row of a column, `None` being null.
+    /// Value in one row of a column. Returns `None` for a null.
     pub fn value(&self, row: usize, column: ColumnIndex) -> Option<&Datum> {
         self.rows[row][column.index()].as_ref()
     }
@@ -68,7 +68,8 @@ pub fn agree(model: &Model, positions: &[usize], columns: &[ColumnIndex], arrays
     }
 }
 
-/// First difference between `arrays` and the `columns` of the model at `positions`, as text.
+/// First difference between `arrays` and the `columns` of the model at `positions`, as text. Returns `None` if they
+/// agree.
 pub fn disagreement(
     model: &Model,
     positions: &[usize],

@@ -1,4 +1,4 @@
-//! Reproducible random choices, and environment variables that set how many a test run makes.
+//! Reproducible random choices, and numbers from environment variables, such as the iterations of a test run.
 
 /// Generator of random numbers that depend only on the seed: SplitMix64. Contains its state, which begins as the seed.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Number in an environment variable, for example how many iterations a nightly run makes. Returns `None` if the
+/// Number in an environment variable, for example the number of iterations of a nightly run. Returns `None` if the
 /// variable is not set. Panics if it is not a number.
 pub fn number_from_environment(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
