@@ -9,8 +9,8 @@ use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 
 use crate::error::SqlError;
 
-/// PostgreSQL's dialect with syntax of DuckDB: `FROM t` first, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, and a comma
-/// after the last item of a list.
+/// PostgreSQL's dialect with syntax of DuckDB: `FROM` before `SELECT`, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, and a
+/// comma after the last item of a list.
 ///
 /// The name of a named argument must be an identifier: `f(x => 1)` is accepted, `f('x' : 1)` is not.
 ///
@@ -65,7 +65,7 @@ impl Dialect for Grammar {
         true
     }
 
-    /// `ON` is no alias in `INSERT INTO t SELECT a ON CONFLICT DO NOTHING`.
+    /// Excludes `ON`, which is not an alias in `INSERT INTO t SELECT a ON CONFLICT DO NOTHING`.
     fn is_column_alias(&self, keyword: &Keyword, parser: &mut Parser<'_>) -> bool {
         *keyword != Keyword::ON && PostgreSqlDialect {}.is_column_alias(keyword, parser)
     }
@@ -135,7 +135,7 @@ impl Dialect for Grammar {
     );
 }
 
-/// Parses an expression, such as a default or the condition of a check. Ignores what follows it.
+/// Parses an expression, such as a default or the condition of a check. Ignores text after the expression.
 ///
 /// # Errors
 /// If the text does not begin with an expression.

@@ -1,11 +1,11 @@
-//! Errors of SQL texts.
+//! Errors of parsing and converting SQL.
 
 use datafusion_common::DataFusionError;
 use datafusion_sql::sqlparser::parser::ParserError;
 
 use crate::settings::Setting;
 
-/// Kind of object that an error is about, in PostgreSQL's words.
+/// Kind of object that an error is about, named as in PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
     /// A table or a view.
@@ -24,7 +24,7 @@ pub enum ObjectKind {
     Column,
     /// A constraint.
     Constraint,
-    /// A statement of `PREPARE`.
+    /// A prepared statement.
     PreparedStatement,
     /// A file outside the database.
     File,
@@ -57,7 +57,7 @@ impl std::fmt::Display for ObjectKind {
     }
 }
 
-/// Reason why a text is not a statement that can run. The message makes sense without its source errors.
+/// Reason why a statement cannot be parsed or converted. The message is complete without the source errors.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqlError {
@@ -66,7 +66,7 @@ pub enum SqlError {
     Syntax {
         /// What is wrong, such as `syntax error at or near "FORM"`.
         message: String,
-        /// What the parser expected instead, if it says so.
+        /// What the parser expected instead, if known.
         expected: Option<String>,
         /// Position in the text: line, then column, both counted from one.
         position: Option<(u64, u64)>,
@@ -92,24 +92,24 @@ pub enum SqlError {
     GeneratedAlways {
         /// Name of the column.
         column: String,
-        /// Whether an `UPDATE` sets the column, rather than an `INSERT`.
+        /// Whether the statement is an `UPDATE`, not an `INSERT`.
         is_update: bool,
-        /// Whether it is an identity column, rather than one that an expression computes.
+        /// Whether the column is an identity column. Otherwise an expression computes its values.
         is_identity: bool,
     },
-    /// A relation of the statement that one of its parts cannot refer to.
+    /// A reference to a relation that is not visible in this part of the statement.
     #[error("invalid reference to FROM-clause entry for table {table:?}")]
     HiddenTable {
         /// Name or alias of the relation.
         table: String,
     },
-    /// A read of the rows of a statement in `WITH` that returns none.
+    /// A reference to a statement in `WITH` that changes rows and has no `RETURNING`.
     #[error("WITH query {name:?} does not have a RETURNING clause")]
     NoReturning {
         /// Name of the statement in `WITH`.
         name: String,
     },
-    /// A statement that changes rows in a `WITH` where that is not possible, such as that of a subquery.
+    /// A statement that changes rows in a `WITH` that is not at the top level, for example in a subquery.
     #[error("WITH clause containing a data-modifying statement must be at the top level")]
     NestedModifyingWith {
         /// Name of the statement in `WITH`.
@@ -121,7 +121,7 @@ pub enum SqlError {
         /// Name of the window.
         name: String,
     },
-    /// A window that refines another one in a way that is not allowed.
+    /// A window definition that overrides a part of another one that cannot be overridden.
     #[error("{message}")]
     Window {
         /// What is wrong, such as `cannot override ORDER BY clause of window "w"`.
@@ -142,7 +142,7 @@ pub enum SqlError {
     /// A frame of a window with an offset below zero.
     #[error("frame {side} offset must not be negative")]
     FrameOffset {
-        /// Whether the offset is that of the start or the end: `starting` or `ending`.
+        /// Bound that has the offset: `starting` or `ending`.
         side: &'static str,
     },
     /// A name that several relations of a query have.
@@ -169,7 +169,7 @@ pub enum SqlError {
         /// Names of parameters without a value.
         missing: String,
     },
-    /// A value that does not fit its option of `COPY`, in PostgreSQL's words.
+    /// An invalid value of an option of `COPY`, with PostgreSQL's message.
     #[error("{message}")]
     CopyOption {
         /// What is wrong, such as `COPY delimiter and quote must be different`.
@@ -177,7 +177,7 @@ pub enum SqlError {
         /// SQLSTATE of the error.
         sqlstate: &'static str,
     },
-    /// A value that does not fit its setting.
+    /// An invalid value of a setting.
     #[error("invalid value for parameter \"{}\": \"{value}\"", .setting.name())]
     SettingValue {
         /// The setting.
@@ -191,25 +191,24 @@ pub enum SqlError {
         /// The setting.
         setting: Setting,
     },
-    /// An error of DataFusion, such as a name with more parts than a table's.
+    /// An error of DataFusion, such as a table name with more than three parts.
     #[error("{}", .0.find_root().message())]
     Engine(DataFusionError),
 }
 
 impl SqlError {
-    /// Error about a part of a statement that is not supported, with what is supported instead. `allowed` continues the
-    /// message after "is not supported; ", and therefore often ends with "is" or "are": "OUTPUT in MERGE is not
-    /// supported; RETURNING is".
+    /// Error for unsupported syntax. `allowed` completes the message after "is not supported; ", and therefore often
+    /// ends with "is" or "are": "OUTPUT in MERGE is not supported; RETURNING is".
     pub fn unsupported(what: impl Into<String>, allowed: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), allowed: allowed.into() }
     }
 
-    /// Error about a value of an option of `COPY` that is not possible.
+    /// Error for an invalid value of an option of `COPY`.
     pub(crate) fn copy_option(message: impl Into<String>) -> Self {
         Self::CopyOption { message: message.into(), sqlstate: "22023" }
     }
 
-    /// Error about an option of `COPY` that is not one character.
+    /// Error for an option of `COPY` whose value is not a single one-byte character.
     pub fn not_a_character(option: &str) -> Self {
         let message = format!("COPY {option} must be a single one-byte character");
         Self::CopyOption { message, sqlstate: "0A000" }
@@ -232,7 +231,7 @@ impl SqlError {
         }
     }
 
-    /// What was expected, as a sentence.
+    /// Detail of the error as a sentence, such as `Expected: FROM.`. Returns `None` if the message is sufficient.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Syntax { expected, .. } => Some(format!("Expected: {}.", expected.as_ref()?)),
@@ -251,13 +250,13 @@ impl SqlError {
         }
     }
 
-    /// What is allowed instead, as a sentence.
+    /// Advice to the user, in sentences. Returns `None` for errors without advice.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::AmbiguousTable { name } => Some(format!(
                 "Several relations have this name. Write schema.{name} before the column, or give the relations aliases."
             )),
-            // Backquotes mark code in the reference.
+            // The reference lists the same values, with backquotes around code.
             Self::SettingValue { setting, .. } => {
                 Some(format!("Available values: {}.", setting.info().values.replace('`', "")))
             }
@@ -318,7 +317,7 @@ impl From<ParserError> for SqlError {
 }
 
 impl From<DataFusionError> for SqlError {
-    /// Errors of DataFusion's own parser are syntax errors.
+    /// Converts an error of DataFusion's parser to a syntax error.
     fn from(error: DataFusionError) -> Self {
         match error.find_root() {
             DataFusionError::SQL(parser, _) => parser.as_ref().clone().into(),
@@ -327,7 +326,7 @@ impl From<DataFusionError> for SqlError {
     }
 }
 
-/// Error for a message of the parser, such as `Expected: FROM, found: form at Line: 1, Column: 10`.
+/// Converts a message of the parser, such as `Expected: FROM, found: form at Line: 1, Column: 10`.
 fn syntax_error(message: &str) -> SqlError {
     let position = position_in(message);
     let text = message.rsplit_once(" at Line: ").filter(|_| position.is_some()).map_or(message, |(text, _)| text);
@@ -335,7 +334,7 @@ fn syntax_error(message: &str) -> SqlError {
     let (message, expected) = match parts {
         Some((expected, "EOF")) => ("syntax error at end of input".to_owned(), Some(expected.to_owned())),
         Some((expected, found)) => (format!("syntax error at or near \"{found}\""), Some(expected.to_owned())),
-        // The parser reads these options as characters.
+        // The parser requires one character for each of these options, and its message does not name the option.
         None if text.starts_with("Expect a char, found ") => {
             return SqlError::not_a_character("delimiter, quote or escape");
         }

@@ -7,7 +7,7 @@ use taut_types::{PUBLIC_SCHEMA, relation_name};
 
 use crate::error::{Result, SqlError};
 
-/// Name of the catalog that SQL sees.
+/// Name of the database in SQL, the first part of `taut.public.t`.
 pub const CATALOG: &str = "taut";
 /// Name of the schema that always exists.
 pub const PUBLIC: &str = PUBLIC_SCHEMA;
@@ -28,7 +28,7 @@ pub const OBJECT_NAMES: &str = "taut object names";
 pub const OBJECT_COMMENTS: &str = "taut comments";
 /// Name of the function that fails if a relation, such as that of `'t'::regclass`, does not exist.
 pub const FOUND_RELATION: &str = "taut found relation";
-/// The schemas whose relations no statement changes.
+/// Read-only schemas: no statement can change their relations.
 pub const SYSTEM_SCHEMAS: [&str; 3] = [SYSTEM, INFORMATION_SCHEMA, PG_CATALOG];
 
 /// Name that an identifier refers to, as in PostgreSQL: in lower case unless the identifier is quoted.
@@ -53,7 +53,7 @@ pub fn single_name(name: &ObjectName) -> Result<String> {
 /// Name of a table, view, sequence or index that a statement defines or changes: with its schema, or without.
 ///
 /// # Errors
-/// If the name is of another database, or in a schema that is read-only.
+/// If the name is in another database, or in a read-only schema.
 pub fn relation_reference(name: &ObjectName) -> Result<TableReference> {
     match object_name_to_table_reference(name.clone(), true)? {
         TableReference::Full { catalog, .. } if &*catalog != CATALOG => {
@@ -68,7 +68,7 @@ pub fn relation_reference(name: &ObjectName) -> Result<TableReference> {
 }
 
 /// # Errors
-/// If a schema has only relations that no statement changes.
+/// If a schema is read-only.
 fn check_writable(schema: &str) -> Result<()> {
     match SYSTEM_SCHEMAS.contains(&schema) {
         true => Err(SqlError::unsupported(
@@ -79,8 +79,7 @@ fn check_writable(schema: &str) -> Result<()> {
     }
 }
 
-/// Text that identifies a relation whose reference has a schema: see [`relation_name`]. Without a schema it is in
-/// `public`.
+/// Text that identifies a relation in storage: see [`relation_name`]. A reference without a schema is in `public`.
 pub fn name_of_reference(reference: &TableReference) -> String {
     relation_name(reference.schema().unwrap_or(PUBLIC), reference.table())
 }

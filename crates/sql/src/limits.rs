@@ -7,7 +7,7 @@ pub(crate) mod subqueries;
 /// to three for some. The parser grows its stack as needed.
 pub(crate) const RECURSION_MAX: usize = 3_000;
 
-/// Length in bytes from which a text counts as long.
+/// Length in bytes from which a text is treated as long.
 const LONG_BYTES: usize = 512;
 
 /// Whether a text may hold more operators than fit an ordinary thread stack. Most texts are short and do not need a

@@ -1,8 +1,8 @@
 //! The columns that a query can refer to: those whose names are words of its text.
 //!
 //! Every step of planning handles the whole schema of a table, so a query of three columns pays for all columns of the
-//! table. Columns whose name is not a word of the text are therefore left out of the tables for planning. Syntax
-//! that refers to columns without naming them (`*`, `NATURAL`, lists of column aliases) keeps all of them.
+//! table. Columns whose name is not a word of the text are therefore left out of the tables for planning. All columns
+//! stay if the query has syntax that refers to columns without naming them: `*`, `NATURAL`, lists of column aliases.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -61,8 +61,8 @@ fn names_all_its_columns(statement: &EngineStatement) -> bool {
     match statement {
         EngineStatement::Statement(ast) => match ast.as_ref() {
             Ast::Query(query) => query.visit(&mut UnnamedColumns).is_continue(),
-            // The columns that it writes need not be named, because the changed table keeps all its columns in
-            // planning.
+            // The statement need not name the columns that it writes, because planning uses all columns of the changed
+            // table.
             ast if Mutation::is_mutation(ast) => ast.visit(&mut UnnamedColumns).is_continue(),
             Ast::Prepare { statement, .. } => match statement.as_ref() {
                 Ast::Query(query) => query.visit(&mut UnnamedColumns).is_continue(),

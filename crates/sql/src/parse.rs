@@ -1,5 +1,5 @@
-//! Text to statements: DataFusion's parser, the statements that it does not support, and the conversion of its syntax
-//! trees.
+//! Parses SQL text into statements: calls DataFusion's parser, parses the statements that this parser does not support,
+//! and converts syntax trees.
 
 mod attach;
 mod backup;
@@ -109,7 +109,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     }
 }
 
-/// The statement of a [`Statement::OpenPivot`] whose values are listed.
+/// Converts the syntax tree of a [`Statement::OpenPivot`] after the values of each `PIVOT` have been listed in it.
 ///
 /// # Errors
 /// If the statement is not supported.
@@ -153,7 +153,7 @@ fn consume_word(parser: &mut Parser<'_>, expected: &str) -> bool {
     is_expected
 }
 
-/// Checks that a statement ends here.
+/// Returns an error unless the next token is a semicolon or the end of the text.
 fn check_end(parser: &Parser<'_>) -> Result<()> {
     let next = parser.peek_token();
     if matches!(next.token, Token::EOF | Token::SemiColon) {
@@ -167,7 +167,7 @@ fn check_end(parser: &Parser<'_>) -> Result<()> {
     })
 }
 
-/// Refuses quoted identifiers without characters.
+/// Returns an error if a quoted identifier is empty (`""`).
 fn check_identifiers<'a>(mut tokens: impl Iterator<Item = &'a TokenWithSpan>) -> Result<()> {
     let is_empty = |token: &&TokenWithSpan| matches!(&token.token, Token::Word(word) if word.quote_style.is_some() && word.value.is_empty());
     match tokens.find(is_empty) {
@@ -345,7 +345,7 @@ fn mutation(
     })
 }
 
-/// Whether `SHOW` has no clause that chooses what is shown.
+/// Whether a `SHOW TABLES` has no clauses, such as `LIKE 'a%'`.
 fn is_plain(options: &ShowStatementOptions) -> bool {
     let ShowStatementOptions { show_in, starts_with, limit, limit_from, filter_position } = options;
     show_in.is_none() && starts_with.is_none() && limit.is_none() && limit_from.is_none() && filter_position.is_none()

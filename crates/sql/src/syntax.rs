@@ -1,5 +1,4 @@
-//! Builds and recognizes nodes of syntax trees. All names in built nodes are quoted, so that no planner folds their
-//! case.
+//! Builds and recognizes nodes of syntax trees. Names in built nodes are quoted, which preserves their case.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +17,7 @@ pub fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }
 
-/// A column of a relation.
+/// A column qualified with the name of its relation.
 pub fn column(relation: &str, name: &str) -> Expr {
     Expr::CompoundIdentifier(vec![quoted(relation), quoted(name)])
 }
@@ -130,7 +129,7 @@ pub fn table(name: &str, alias: &str) -> TableFactor {
     }
 }
 
-/// The rows of a query as a relation. `columns` renames its columns unless it is empty.
+/// A subquery in `FROM`. `columns` renames its columns unless it is empty.
 pub fn derived_table(subquery: Box<Query>, alias: &str, columns: &[&str]) -> TableFactor {
     TableFactor::Derived { lateral: false, subquery, alias: Some(alias_of(alias, columns)), sample: None }
 }
@@ -196,7 +195,7 @@ pub fn is_default(expression: &Expr) -> bool {
     name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default")
 }
 
-/// Name that qualifies the columns of a relation.
+/// Name that qualifies the columns of a relation. Returns `None` if a relation has no name.
 pub fn relation_name(factor: &TableFactor) -> Option<String> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
@@ -210,7 +209,7 @@ pub fn relation_name(factor: &TableFactor) -> Option<String> {
     }
 }
 
-/// The options of an item that stands for all columns, such as `t.* EXCLUDE (a)`. `None` for other items.
+/// The options of a wildcard, such as `EXCLUDE (a)` in `t.* EXCLUDE (a)`. Returns `None` for other items.
 pub fn wildcard_options(item: &mut SelectItem) -> Option<&mut WildcardAdditionalOptions> {
     match item {
         SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => Some(options),

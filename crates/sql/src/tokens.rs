@@ -1,16 +1,16 @@
-//! Tokens of a text, for syntax that is rewritten before it is parsed.
+//! Helpers to rewrite the tokens of an SQL text before it is parsed.
 
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Grammar;
 
-/// Whether a text contains some letters, in any case. Texts without them need no second look.
+/// Whether an SQL text contains `letters`, in any case. This check is cheaper than reading the tokens.
 pub fn contains(sql: &str, letters: &str) -> bool {
     sql.as_bytes().windows(letters.len()).any(|window| window.eq_ignore_ascii_case(letters.as_bytes()))
 }
 
-/// The tokens of a text without white space. `tokens` are those of the text, if it has been changed before. Returns
-/// `None` for texts with invalid tokens: the error of the parser is better.
+/// Returns the tokens of a text without white space. `tokens` is the result of an earlier rewrite of `sql`, if any.
+/// Returns `None` if a token is invalid: the parser reports a better error.
 pub fn without_spaces(sql: &str, tokens: Option<&Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     let mut read = match tokens {
         Some(tokens) => tokens.clone(),
@@ -20,7 +20,7 @@ pub fn without_spaces(sql: &str, tokens: Option<&Vec<TokenWithSpan>>) -> Option<
     Some(read)
 }
 
-/// Whether the token at a position is this unquoted word, in any case.
+/// Whether the token at index `at` is the unquoted word `expected`, in any case.
 pub fn is_word(tokens: &[TokenWithSpan], at: usize, expected: &str) -> bool {
     matches!(
         tokens.get(at).map(|token| &token.token),

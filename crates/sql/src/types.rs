@@ -1,4 +1,4 @@
-//! Types in SQL: their names, and the syntax of a type from and to its logical type.
+//! SQL types: their names, and conversions between the syntax of a type and its logical type.
 
 use arrow_schema::DataType as ArrowType;
 use datafusion_sql::sqlparser::ast::{DataType, ExactNumberInfo, TimezoneInfo};
@@ -12,7 +12,7 @@ pub(crate) const TYPES_ALLOWED: &str = "allowed are boolean, smallint, integer, 
 /// Type of a decimal that is declared without precision and scale, as in DataFusion.
 const DECIMAL_DEFAULT: LogicalType = LogicalType::Decimal { precision: 38, scale: 10 };
 
-/// SQL name of the type of a result column, even if no table can store the type.
+/// SQL name of an Arrow type, even if no table can store the type.
 pub fn type_name(arrow: &ArrowType) -> String {
     match arrow {
         ArrowType::Null => "unknown".into(),
@@ -66,7 +66,7 @@ fn decimal(digits: &ExactNumberInfo) -> Option<LogicalType> {
     Some(LogicalType::Decimal { precision, scale })
 }
 
-/// Whether a type is text of a declared length, which is not enforced.
+/// Whether a type is a string type with a declared length. Taut does not enforce the length.
 pub(crate) fn has_length(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -78,8 +78,8 @@ pub(crate) fn has_length(data_type: &DataType) -> bool {
     )
 }
 
-/// SQL type of casts to a column's type. `None` for integers, which [`crate::assignment_function`] casts, and for types
-/// whose SQL type the planner maps to another type.
+/// SQL type to which values of a column are cast. Returns `None` for integers, which [`crate::assignment_function`]
+/// casts, and for types that the planner would map to another type.
 pub(crate) fn sql_type(logical: LogicalType) -> Option<DataType> {
     Some(match logical {
         LogicalType::Boolean => DataType::Boolean,

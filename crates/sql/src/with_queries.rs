@@ -8,8 +8,8 @@ use datafusion_sql::sqlparser::ast::{CteAsMaterialized, Query, Visit, Visitor};
 
 use crate::identifiers::normalize;
 
-/// Names of the `WITH` queries of a statement, and whether they are declared `AS MATERIALIZED`. If a statement declares
-/// a name several times, at different levels, one of the declarations is enough.
+/// Names of the `WITH` queries of a statement, subqueries included. The value of a name is true if at least one query
+/// of this name is declared `AS MATERIALIZED`.
 pub fn with_queries(statement: &EngineStatement) -> BTreeMap<String, bool> {
     let mut found = WithQueries::default();
     match statement {

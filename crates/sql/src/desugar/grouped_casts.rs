@@ -1,5 +1,5 @@
-//! Casts in queries with `GROUP BY`. The planner leaves casts out of the names of expressions, so that `ts` and
-//! `ts::date` would be two groups of the same name. Therefore the casts become arguments of a function:
+//! Casts in queries with `GROUP BY`. The planner omits casts from the names of expressions, so `ts` and `ts::date`
+//! would be two groups with the same name. Each cast therefore becomes the argument of a function:
 //!
 //! ```text
 //!   written    SELECT ts, ts::date, count(*) FROM t GROUP BY ts, ts::date
@@ -15,10 +15,10 @@ use datafusion_sql::sqlparser::ast::{
 use crate::error::SqlError;
 use crate::syntax;
 
-/// Function that returns its argument, which is a cast. A column that it computes is named after the text of the cast.
+/// Name of a function that returns its argument, a cast. Its result column has the text of the cast as its name.
 pub const NAMED_CAST: &str = "named_cast";
 
-/// Names the casts in the `ORDER BY` of a query with `GROUP BY`.
+/// Wraps the casts in the `ORDER BY` of a query with `GROUP BY` in calls of [`NAMED_CAST`].
 pub(super) fn name_in_query(query: &mut Query) -> ControlFlow<SqlError> {
     let Query { body, order_by, .. } = query;
     if let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
@@ -30,7 +30,7 @@ pub(super) fn name_in_query(query: &mut Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Names the casts in a `SELECT` with `GROUP BY`, except those in `WHERE`.
+/// Wraps the casts in a `SELECT` with `GROUP BY`, except those in `WHERE`, in calls of [`NAMED_CAST`].
 pub(super) fn name_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     if !is_grouped(select) {
         return ControlFlow::Continue(());
@@ -42,7 +42,7 @@ pub(super) fn name_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     qualify.visit(&mut Casts { depth: 0 })
 }
 
-/// Whether a query has groups whose casts can be named. Grouping sets lose the names when they are simplified.
+/// Whether a query has a `GROUP BY` whose casts can be wrapped. Grouping sets lose the names when they are simplified.
 fn is_grouped(select: &Select) -> bool {
     let is_set = |group: &Expr| matches!(group, Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_));
     match &select.group_by {
@@ -51,7 +51,7 @@ fn is_grouped(select: &Select) -> bool {
     }
 }
 
-/// Visitor that names casts outside of subqueries.
+/// Visitor that wraps casts outside of subqueries in calls of [`NAMED_CAST`].
 struct Casts {
     depth: usize,
 }

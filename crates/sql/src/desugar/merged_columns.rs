@@ -1,6 +1,6 @@
-//! Columns that joins with `USING` merge. The planner takes the left table's column, which is null in a row of the
-//! right table without a partner. It also does not find the merged column in every clause. Here the joins of such a
-//! `FROM` become joins `ON`, and the merged columns get their values:
+//! Rewrites joins with `USING`, which merge columns of two tables. The planner reads a merged column from the left
+//! table, where it is null for an unmatched row of the right table. The planner also fails to resolve the merged column
+//! in some clauses. The rewrite replaces `USING` by `ON`, and each merged column by an expression:
 //!
 //! ```text
 //! written    SELECT k, x, y FROM a FULL JOIN b USING (k)
@@ -22,13 +22,13 @@ use crate::error::SqlError;
 use crate::identifiers::normalize;
 use crate::syntax;
 
-/// Rewrites the joins of a query, and the merged columns in it and its `ORDER BY`.
+/// Rewrites the joins and merged columns of a query, including its `ORDER BY`.
 pub(super) fn rewrite_in_query(query: &mut Query) -> ControlFlow<SqlError> {
     let Query { body, order_by, .. } = query;
     let SetExpr::Select(select) = body.as_mut() else { return ControlFlow::Continue(()) };
     let Some(mut merged) = rewrite_joins(select)? else { return ControlFlow::Continue(()) };
     if let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = order_by {
-        // A name in the select list has precedence, and its value is the same.
+        // An alias of the select list takes precedence in `ORDER BY`, and its value is already rewritten.
         for order in order.iter_mut().filter(|order| !is_output(select, &order.expr)) {
             order.visit(&mut merged)?;
         }
@@ -67,7 +67,7 @@ pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
     }
 }
 
-/// Whether a join merges columns whose left value can be missing.
+/// Whether a `RIGHT` or `FULL JOIN` merges columns. The left value of such a column can be missing.
 fn merges_nullable_columns(join: &JoinOperator) -> bool {
     match join {
         JoinOperator::Right(constraint)
@@ -89,8 +89,8 @@ fn is_using(join: &JoinOperator) -> bool {
     )
 }
 
-/// Rewrites the joins of a `SELECT`, and the merged columns in it. Must rewrite if a `RIGHT` or `FULL JOIN` merges
-/// columns, and rewrites other joins with `USING` where it can. Returns `None` if it rewrote nothing.
+/// Rewrites the joins and merged columns of a `SELECT`. A `RIGHT` or `FULL JOIN` that merges columns must be rewritten;
+/// other joins with `USING` are rewritten if possible. Returns `None` if nothing changed.
 fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     let joins = || select.from.iter().flat_map(|from| &from.joins).map(|join| &join.join_operator);
     let has_options = |item: &SelectItem| matches!(item, SelectItem::Wildcard(options) if *options != WildcardAdditionalOptions::default());
@@ -103,7 +103,7 @@ fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     let mut from = select.from.clone();
     match from.iter_mut().try_for_each(|from| merged.add(from)) {
         ControlFlow::Continue(()) => select.from = from,
-        // Left to the planner, which takes the left column: an inner or a left join has it in each row.
+        // The planner reads the left column, which is correct for inner and left joins.
         ControlFlow::Break(_) if !must_rewrite => return ControlFlow::Continue(None),
         ControlFlow::Break(error) => return ControlFlow::Break(error),
     }
@@ -140,10 +140,10 @@ fn unsupported<T>(what: &str, allowed: &str) -> ControlFlow<SqlError, T> {
     ControlFlow::Break(SqlError::unsupported(what, allowed))
 }
 
-/// A table of the `FROM`.
+/// A relation in the `FROM` clause.
 struct Relation {
     name: ObjectName,
-    /// Columns that are part of a merged one.
+    /// Columns of this relation that `USING` merges.
     merged: Vec<Ident>,
 }
 
@@ -151,14 +151,14 @@ struct Relation {
 #[derive(Default)]
 struct Merged {
     relations: Vec<Relation>,
-    /// Names and values, in the order of `*`.
+    /// Name and value of each merged column, in the order of `*`.
     columns: Vec<(Ident, Expr)>,
     /// Number of subqueries around the visited expression.
     depth: usize,
 }
 
 impl Merged {
-    /// Adds an item of the `FROM`, whose `USING` becomes `ON`.
+    /// Adds the relations and merged columns of an item of `FROM`, and replaces its `USING` by `ON`.
     fn add(&mut self, from: &mut TableWithJoins) -> ControlFlow<SqlError> {
         let first = self.relations.len();
         // The joins of one item do not merge their columns with those of another item.
@@ -239,7 +239,7 @@ impl Merged {
         ControlFlow::Continue(())
     }
 
-    /// A column of a table, which becomes part of a merged one.
+    /// Records that `USING` merges a column of a relation, and returns the qualified column.
     fn column_of(&mut self, relation: usize, column: &Ident) -> Expr {
         let relation = &mut self.relations[relation];
         relation.merged.push(column.clone());
@@ -253,8 +253,8 @@ impl Merged {
         found.map(|(_, value)| value.clone())
     }
 
-    /// The columns of `*`: the merged ones, then the others of each table. `None` if there are options other than the
-    /// exclusion of merged columns.
+    /// Expands `*` to the merged columns, followed by the other columns of each relation. Returns `None` if the options
+    /// do more than exclude merged columns.
     fn all_columns_but(&self, options: WildcardAdditionalOptions) -> Option<Vec<SelectItem>> {
         let excluded = match options.opt_exclude {
             None => Vec::new(),

@@ -1,5 +1,4 @@
-//! Operators and functions that the planner does not know, or reads differently from PostgreSQL, and what replaces
-//! them.
+//! Replaces operators and functions that the planner does not support or interprets differently from PostgreSQL.
 //!
 //! ```text
 //!   x LIKE '50#%' ESCAPE '#'      x LIKE '50\%'
@@ -35,7 +34,7 @@ use datafusion_sql::sqlparser::ast::{
 use super::patterns::{RegexOperator, escape_pattern};
 use crate::syntax;
 
-/// Functions of PostgreSQL and DuckDB that the engine has under another name.
+/// Functions of PostgreSQL and DuckDB, each with its name in DataFusion.
 const SYNONYMS: [(&str, &str); 27] = [
     ("approx_quantile", "approx_percentile_cont"),
     ("arbitrary", "any_value"),
@@ -66,7 +65,7 @@ const SYNONYMS: [(&str, &str); 27] = [
     ("variance", "var_samp"),
 ];
 
-/// Replaces the name of a function by that of the engine.
+/// Replaces the name of a function by its name in DataFusion, if the two differ.
 pub(super) fn use_engine_name(function: &mut Function) {
     if let [ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice()
         && let Some((_, engine)) = SYNONYMS.iter().find(|(synonym, _)| name.value.eq_ignore_ascii_case(synonym))
@@ -75,7 +74,7 @@ pub(super) fn use_engine_name(function: &mut Function) {
     }
 }
 
-/// Replaces an operator.
+/// Replaces an expression as in the list at the top of this file.
 pub(super) fn rewrite(expression: &mut Expr) {
     match expression {
         Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
@@ -146,7 +145,7 @@ pub(super) fn rewrite(expression: &mut Expr) {
             let product = Expr::BinaryOp { left: expr.clone(), op: BinaryOperator::Multiply, right: Box::new(minus) };
             *expression = Expr::Nested(Box::new(product));
         }
-        // The planner does not find outer columns in the literal of an array.
+        // The planner does not resolve outer columns in an array literal.
         Expr::Array(array) if !array.elem.is_empty() => {
             *expression = syntax::call("make_array", std::mem::take(&mut array.elem));
         }
@@ -166,7 +165,8 @@ pub(super) fn rewrite(expression: &mut Expr) {
     }
 }
 
-/// `localtimestamp` and `localtime`, which are keywords without parentheses, as casts of the current time.
+/// Converts `localtimestamp` or `localtime` without parentheses to a cast of `now()`. Returns `None` for other
+/// functions.
 fn local_now(function: &Function) -> Option<Expr> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
     let target = match name.value.to_ascii_lowercase().as_str() {
@@ -179,7 +179,7 @@ fn local_now(function: &Function) -> Option<Expr> {
     is_keyword.then_some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type: target, array: false, format: None })
 }
 
-/// Writes both bounds of a slice of an array.
+/// Adds the missing bounds of an array slice.
 fn complete_slice(array: &Expr, access_chain: &mut [AccessExpr]) {
     if let [AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. })] = access_chain {
         lower_bound.get_or_insert_with(|| syntax::integer(1));
@@ -187,8 +187,8 @@ fn complete_slice(array: &Expr, access_chain: &mut [AccessExpr]) {
     }
 }
 
-/// Elements of an array that a statement lists, which is a call of `make_array` by now. `None` for other operands, and
-/// for arrays of arrays, whose elements PostgreSQL compares one by one.
+/// Elements of an array literal, which has already been replaced by a call of `make_array`. Returns `None` for other
+/// operands, and for nested arrays: PostgreSQL compares with their innermost elements.
 fn elements(array: &Expr) -> Option<Vec<Expr>> {
     let array = if let Expr::Nested(inner) = array { inner.as_ref() } else { array };
     let elements = arguments_of(array, "make_array")?;
@@ -196,7 +196,7 @@ fn elements(array: &Expr) -> Option<Vec<Expr>> {
     (!elements.is_empty() && !elements.iter().any(is_array)).then_some(elements)
 }
 
-/// Arguments of a call of a function.
+/// Arguments of a call of the function `name`. Returns `None` for other expressions and for named arguments.
 fn arguments_of(call: &Expr, name: &str) -> Option<Vec<Expr>> {
     let Expr::Function(function) = call else { return None };
     let [ObjectNamePart::Identifier(called)] = function.name.0.as_slice() else { return None };
@@ -208,7 +208,7 @@ fn arguments_of(call: &Expr, name: &str) -> Option<Vec<Expr>> {
     if called.value == name { list.args.iter().map(argument).collect() } else { None }
 }
 
-/// The function of an operator before its operand. `None` for operators that the planner knows.
+/// Replacement of a prefix operator with its operand. Returns `None` for operators that the planner supports.
 fn prefix_operator(operator: &UnaryOperator, operand: &Expr) -> Option<Expr> {
     let function = match operator {
         UnaryOperator::PGSquareRoot => "sqrt",
@@ -225,7 +225,7 @@ fn prefix_operator(operator: &UnaryOperator, operand: &Expr) -> Option<Expr> {
     Some(syntax::call(function, vec![operand.clone()]))
 }
 
-/// The part of a text that matches a pattern: its first group, or the whole match of a pattern without groups.
+/// Substring that matches the first group of a pattern, or the whole pattern if it has no groups.
 fn first_match(text: &Expr, pattern: &Expr) -> Expr {
     let groups = syntax::call("regexp_match", vec![text.clone(), pattern.clone()]);
     let first = Subscript::Index { index: syntax::integer(1) };
@@ -235,7 +235,7 @@ fn first_match(text: &Expr, pattern: &Expr) -> Expr {
     }
 }
 
-/// Number of characters to which a cast cuts a text.
+/// Number of characters to which a cast truncates a string. Returns `None` for types without a length.
 fn length_of(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Varchar(length) | DataType::CharVarying(length) | DataType::CharacterVarying(length) => {
@@ -253,7 +253,8 @@ fn characters(length: &CharacterLength) -> Option<u64> {
     }
 }
 
-/// An operator and the sign of its right operand, which the parser reads as one operator: `2>-1`.
+/// Splits an operator from the sign of its right operand: the parser reads `>-` in `2>-1` as one operator. Returns
+/// `None` for other operators.
 fn with_sign(text: &str) -> Option<(BinaryOperator, UnaryOperator)> {
     let sign = match text.chars().next_back()? {
         '-' => UnaryOperator::Minus,
@@ -275,7 +276,7 @@ fn with_sign(text: &str) -> Option<(BinaryOperator, UnaryOperator)> {
     Some((operator, sign))
 }
 
-/// `mod(a, b)` as `(a) % (b)`.
+/// Converts `mod(a, b)` to `((a) % (b))`. Returns `None` for other functions.
 fn remainder(function: &Function) -> Option<Expr> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
     let FunctionArguments::List(list) = &function.args else { return None };
@@ -292,7 +293,8 @@ fn remainder(function: &Function) -> Option<Expr> {
     Some(Expr::Nested(Box::new(remainder)))
 }
 
-/// `convert_from(bytes, 'UTF8')` and `convert_to(text, 'UTF8')` as casts that keep the bytes.
+/// Converts `convert_from(bytes, 'UTF8')` or `convert_to(text, 'UTF8')` to a cast that keeps the bytes. Returns `None`
+/// for other functions and encodings.
 fn converted(function: &Function) -> Option<Expr> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
     let target = match name.value.to_lowercase().as_str() {
@@ -314,7 +316,7 @@ fn converted(function: &Function) -> Option<Expr> {
     is_utf8.then(|| syntax::call("arrow_cast", vec![value.clone(), target]))
 }
 
-/// Whether the text of an interval consists of integers with units, which the planner reads itself.
+/// Whether the text of an interval consists of integers with units, which the planner supports.
 fn has_only_units(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let mut is_empty = true;
@@ -328,8 +330,8 @@ fn has_only_units(text: &str) -> bool {
     !is_empty
 }
 
-/// Moves a minus sign before a power to its base: PostgreSQL negates first, the parser applies the sign to the power.
-/// `None` for other operands of the sign.
+/// Moves a minus sign from a power to its base: `-2 ^ 2` is `(-2) ^ 2` in PostgreSQL, but the parser reads `-(2 ^ 2)`.
+/// Returns `None` if the operand is not a power.
 fn negate_base(power: &Expr) -> Option<Expr> {
     let Expr::BinaryOp { left, op: op @ BinaryOperator::PGExp, right } = power else { return None };
     let base = negate_base(left)

@@ -30,7 +30,7 @@ pub(crate) fn check(sql: &str) -> Result<()> {
     if sql.len() < 2 * LEVELS_MAX.min(OPERATORS_MAX) {
         return Ok(());
     }
-    // Invalid tokens are left to the parser, whose error is better.
+    // The parser reports a better error for invalid tokens.
     let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else { return Ok(()) };
     let (mut chains, mut length, mut negations) = (vec![0_usize], 0, 0);
     for token in tokens {

@@ -79,7 +79,7 @@ fn positional_argument(argument: &FunctionArg) -> Option<Expr> {
 fn split_subquery(expected: usize, query: &Query) -> Result<Vec<Expr>> {
     let subquery = |query| Expr::Subquery(Box::new(query));
     // If a `SELECT` has neither `ORDER BY` nor `DISTINCT`, selecting fewer of its columns does not change its rows.
-    // The subquery may also refer to columns of the target.
+    // Such a subquery may refer to columns of the target.
     if let SetExpr::Select(plain) = query.body.as_ref()
         && query.order_by.is_none()
         && plain.distinct.is_none()

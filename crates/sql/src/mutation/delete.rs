@@ -39,7 +39,8 @@ pub(super) fn split(delete: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
 }
 
 impl Delete {
-    /// Builds the query of the rows to delete. With `returning` it returns their values beside their ids.
+    /// Builds the query that returns the ids of the rows to delete. With `returning`, it also returns the values of the
+    /// rows.
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>], returning: bool) -> MutationQuery {
         let returned = if returning { columns } else { &[] };
         let values = returned.iter().map(|column| aliased(target.column(column.name), column.name));

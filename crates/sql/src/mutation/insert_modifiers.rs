@@ -63,7 +63,7 @@ impl Modifiers {
 }
 
 /// Moves the clauses into the lists of columns, and returns the tokens of the new text. `tokens` are those of the text,
-/// if it has been changed before. Returns `tokens` for texts without such clauses.
+/// if an earlier step has rewritten it. Returns `tokens` for texts without such clauses.
 pub(crate) fn mark_insert_modifiers(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     if !contains(sql, "insert") || !["overriding", "name", "position"].iter().any(|word| contains(sql, word)) {
         return tokens;

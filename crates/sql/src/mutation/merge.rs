@@ -161,7 +161,8 @@ impl Merge {
         Ok(MutationQuery { query, outputs: Outputs::new(HiddenColumns::RowAndAction, columns.len()) })
     }
 
-    /// Refuses references to the relation that a clause has no row of: all its columns would be null.
+    /// Returns an error if a clause refers to the relation that has no row for it: all columns of that relation would
+    /// be null.
     fn check_references(&self, target: &Target) -> Result<()> {
         for clause in &self.clauses {
             let hidden = match clause.when {
@@ -210,7 +211,7 @@ impl Merge {
         Ok((derived_table(marked, relation, &[]), marker))
     }
 
-    /// Condition on a row of the join for a clause to apply. `None` if the clause applies to every row.
+    /// Condition under which a clause applies to a row of the join. `None` if the clause applies to every row.
     fn condition(
         &self,
         clause: &Clause,
@@ -233,8 +234,8 @@ impl Merge {
         all_of([has_target, has_source, is_unmatched, predicate.map(parenthesized)].into_iter().flatten())
     }
 
-    /// Qualifies the unqualified columns of a clause with the one relation that the clause can refer to. A clause for
-    /// matches can refer to both relations and stays as it is.
+    /// Qualifies the unqualified columns of a clause with the one relation that the clause can refer to. A `WHEN
+    /// MATCHED` clause can refer to both relations and stays unchanged.
     fn qualify_for_clause(
         &self,
         clause: &Clause,
@@ -287,7 +288,7 @@ impl Merge {
         }
     }
 
-    /// Condition that some clause changes a row. `None` if every row of the join is changed.
+    /// Condition under which some clause changes a row. Returns `None` if every row of the join is changed.
     fn selection(&self, join: Join, conditions: Vec<Option<Expr>>) -> Option<Expr> {
         let has_unconditional_clause =
             |when| self.clauses.iter().any(|clause| clause.when == when && clause.predicate.is_none());
@@ -311,7 +312,7 @@ impl Merge {
     }
 }
 
-/// Rows that the join of source and target must keep.
+/// Kind of the join of source and target, by the rows without a match that it returns.
 #[derive(Clone, Copy)]
 enum Join {
     Inner,
@@ -322,8 +323,8 @@ enum Join {
     Full,
 }
 
-/// Value of the first clause whose condition holds. The query keeps only rows for which some condition holds, so the
-/// last clause needs no condition here.
+/// Value of the first clause whose condition is true. The query returns only rows for which some condition is true, so
+/// the last clause needs no condition here.
 fn first_that_holds(conditions: &[Option<Expr>], mut values: Vec<Expr>, otherwise: Expr) -> Expr {
     let Some(last) = values.pop() else { return otherwise };
     let mut branches = Vec::new();

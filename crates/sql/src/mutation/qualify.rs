@@ -1,4 +1,4 @@
-//! Columns in clauses that can only refer to one relation.
+//! Qualifies columns in clauses that can refer to only one relation, and finds references to the other relation.
 
 use std::ops::ControlFlow;
 
@@ -50,15 +50,15 @@ impl VisitorMut for Qualify<'_> {
     }
 }
 
-/// Whether a clause refers to columns of `relation` by its name. If a subquery has a relation of the same name,
-/// subqueries are left to the planner.
+/// Whether a clause refers to columns of `relation` by its name. If a subquery has a relation with the same name,
+/// references in subqueries are ignored.
 pub(super) fn refers_to(clause: &impl Visit, relation: &str) -> bool {
     let reads_same_name = clause.visit(&mut RelationFinder { relation }).is_break();
     let mut references = ReferenceFinder { relation, enters_subqueries: !reads_same_name, subquery_depth: 0 };
     clause.visit(&mut references).is_break()
 }
 
-/// Visitor that stops at a relation of a name.
+/// Visitor that stops at a relation with a given name.
 struct RelationFinder<'a> {
     relation: &'a str,
 }

@@ -18,24 +18,25 @@ pub struct TargetColumn<'a> {
     /// Default value of the column. `None` means null.
     pub default: Option<&'a Expr>,
     /// Type to which values are cast. `ON CONFLICT` and `MERGE` choose the value of a column by a `CASE`. Without the
-    /// cast, its branches would get a common type, which may be narrower than that of the column. Parameters need the
-    /// cast because the planner cannot know their type. `None` leaves values as they are.
+    /// cast, its branches would get a common type, which may be narrower than the type of the column. Parameters need
+    /// the cast because the planner cannot know their type. `None` leaves values as they are.
     pub logical_type: Option<LogicalType>,
-    /// Whether the column is `GENERATED ALWAYS`, so that it takes no other value than `DEFAULT`.
+    /// Source of the values if the column is `GENERATED ALWAYS`. Statements can assign only `DEFAULT` to such a column.
+    /// `None` for other columns.
     pub generated: Option<GeneratedAlways<'a>>,
     /// Whether the column is an identity column, `GENERATED ALWAYS` or `BY DEFAULT`.
     pub is_identity: bool,
 }
 
-/// What the value of a column that is `GENERATED ALWAYS` is.
+/// Source of the values of a column that is `GENERATED ALWAYS`.
 #[derive(Clone, Copy, Debug)]
 pub enum GeneratedAlways<'a> {
     /// The next number of its sequence, which is its default.
     Identity,
-    /// The value of an expression over the other columns. Only rows that a statement compares or reads before it writes
-    /// them need it; the value is computed again when the row is written.
+    /// The value of an expression over the other columns. The query of a statement needs the value only if the
+    /// statement compares or reads the row before it writes it. The value is computed again when the row is written.
     Expression(&'a Expr),
-    /// As `Expression`, for a hidden column that belongs to an index. Statements do not name it.
+    /// The value of the expression of an index, in a hidden column. Statements cannot name the column.
     IndexExpression(&'a Expr),
 }
 
@@ -58,7 +59,7 @@ impl TargetColumn<'_> {
         }
     }
 
-    /// Converts a value that an `INSERT` gives.
+    /// Converts a value of an `INSERT`: replaces `DEFAULT`, and casts a parameter to the type of the column.
     ///
     /// # Errors
     /// If the column is `GENERATED ALWAYS`, and the value is not `DEFAULT`.
@@ -93,12 +94,12 @@ impl TargetColumn<'_> {
         }
     }
 
-    /// Whether statements neither see nor name the column.
+    /// Whether the column is hidden from statements.
     pub(super) fn is_hidden(&self) -> bool {
         matches!(self.generated, Some(GeneratedAlways::IndexExpression(_)))
     }
 
-    /// Converts a value that `SET` gives.
+    /// Converts a value of a `SET`: replaces `DEFAULT`, and casts a parameter to the type of the column.
     ///
     /// # Errors
     /// If the column is `GENERATED ALWAYS`, and the value is not `DEFAULT`.
@@ -161,7 +162,7 @@ impl Target {
         Err(SqlError::unsupported(format!("{verb} of joined tables"), format!("{instead} joins others")))
     }
 
-    /// The rows of the table with their ids.
+    /// The table as a relation of the query, with its row ids.
     pub fn relation(&self) -> TableFactor {
         table(TARGET, &self.alias)
     }
@@ -203,7 +204,7 @@ impl Target {
         Ok(())
     }
 
-    /// Returns an error if one relation has the same name as the target.
+    /// Returns an error if `factor` has the same name as the target, or contains a relation that has.
     pub fn check_name(&self, factor: &TableFactor) -> Result<()> {
         if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
             return self.check_names([table_with_joins.as_ref()]);
@@ -215,7 +216,7 @@ impl Target {
     }
 }
 
-/// Function that casts a value to an integer type on assignment. `None` for other types.
+/// Name of the function that casts a value to an integer type on assignment. `None` for other types.
 pub fn assignment_function(logical: LogicalType) -> Option<&'static str> {
     Some(match logical {
         LogicalType::SmallInt => "taut_assign_smallint",

@@ -1,4 +1,4 @@
-//! Tests of the text of the queries that mutations become.
+//! Tests of the queries that mutations are converted to.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn mutation_query(sql: &str, types: [Option<LogicalType>; 3]) -> Result<Mutation
     mutation(sql)?.query(&columns, &[vec!["a".to_owned()]])
 }
 
-/// Text of a query, without quotes that do not matter.
+/// Text of a query, without the quotes around names that contain no space.
 fn text(sql: &str) -> String {
     let text = mutation_query(sql, [None; 3]).unwrap().query.to_string();
     let mut parts = text.split('"').enumerate();

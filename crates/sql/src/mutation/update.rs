@@ -42,7 +42,7 @@ pub(super) fn split(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
 }
 
 impl Update {
-    /// An update of all rows that meet a condition.
+    /// Builds an update of all rows for which `selection` is true.
     pub fn where_holds(assignments: Vec<Assignment>, selection: Option<Expr>) -> Self {
         Self { assignments, from: Vec::new(), selection, limit: None }
     }
@@ -53,7 +53,7 @@ impl Update {
         Ok(values.iter().enumerate().filter_map(|(index, value)| value.as_ref().map(|_| index)).collect())
     }
 
-    /// The query for the row ids and the new values of all columns.
+    /// Builds the query that returns the row ids and the new values of all columns.
     pub fn query(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<MutationQuery> {
         let values = assigned_values(&self.assignments, target, columns)?;
         let values = columns
@@ -67,8 +67,8 @@ impl Update {
     }
 }
 
-/// Returns an error for `LIMIT` with a join, because it would count the rows of the join. A row of the target may have
-/// several rows in the join.
+/// Returns an error for `LIMIT` with a join, because the limit would count rows of the join. A row of the target may
+/// have several rows in the join.
 pub(super) fn reject_limit(what: &str, is_given: bool) -> Result<()> {
     match is_given {
         true => Err(SqlError::unsupported(

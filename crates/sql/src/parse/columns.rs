@@ -1,4 +1,4 @@
-//! The columns that `CREATE TABLE` declares, and changes of columns by `ALTER TABLE`.
+//! Converts column definitions of `CREATE TABLE` and column changes of `ALTER TABLE`.
 
 use datafusion_sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, ColumnDef, ColumnOption, DataType, DropBehavior, GeneratedAs,
@@ -12,8 +12,8 @@ use crate::error::{Result, SqlError};
 use crate::identifiers::normalize;
 use crate::types::{TYPES_ALLOWED, has_length, logical_type_of};
 
-/// Converts column definitions to columns, and to their constraints and defaults. Adds a notice for each declaration
-/// that is accepted but not enforced.
+/// Returns the declared columns, and their constraints, defaults, sequences and generation expressions. Adds a notice
+/// for each declaration that is accepted but not enforced.
 ///
 /// # Errors
 /// If a type or a constraint is not supported.
@@ -45,7 +45,7 @@ fn convert_column(definition: &ColumnDef, declared: &mut Declared, notices: &mut
                 declared.sequences.push(DeclaredSequence { column: name.clone(), identity: Some(identity), options });
                 nullable = false;
             }
-            // The parser accepts stored columns only.
+            // The parser accepts `STORED` only, not `VIRTUAL`.
             ColumnOption::Generated { generation_expr: Some(expression), .. } => {
                 declared.generated.push((name.clone(), expression.clone()));
             }
@@ -64,7 +64,7 @@ fn convert_column(definition: &ColumnDef, declared: &mut Declared, notices: &mut
     Ok(Column::new(name, logical_type, nullable))
 }
 
-/// Returns an error if a column has several of a default, an identity and a generation expression.
+/// Returns an error if a column has more than one of a default, an identity and a generation expression.
 fn check_one_value(column: &str, declared: &Declared) -> Result<()> {
     let default = declared.defaults.iter().filter(|(name, _)| name == column).map(|_| "default");
     let sequences = declared.sequences.iter().filter(|sequence| sequence.column == column);
@@ -82,7 +82,7 @@ fn check_one_value(column: &str, declared: &Declared) -> Result<()> {
     }
 }
 
-/// Type of the numbers of a `SERIAL` column. `None` for other types.
+/// Integer type of a `SERIAL` column. Returns `None` for other types.
 fn serial_type(data_type: &DataType) -> Option<LogicalType> {
     let DataType::Custom(name, arguments) = data_type else { return None };
     let [part] = name.0.as_slice() else { return None };
@@ -94,7 +94,7 @@ fn serial_type(data_type: &DataType) -> Option<LogicalType> {
     }
 }
 
-/// What an identity column does with given values.
+/// Converts `ALWAYS` or `BY DEFAULT` of an identity column.
 pub(super) fn identity_of(generated_as: &GeneratedAs) -> Identity {
     match generated_as {
         GeneratedAs::Always | GeneratedAs::ExpStored => Identity::Always,

@@ -21,7 +21,7 @@ pub(super) fn comment(object: CommentObject, name: ObjectName, comment: Option<S
     Ok(Statement::Comment { on, comment })
 }
 
-/// Splits `t.c` into a relation and a column of it.
+/// Splits `t.c` into the relation `t` and its column `c`.
 fn column(mut name: ObjectName) -> Result<CommentedObject> {
     match name.0.pop() {
         Some(ObjectNamePart::Identifier(column)) if !name.0.is_empty() => {

@@ -51,6 +51,9 @@ impl Declared {
 }
 
 /// Converts a table constraint.
+///
+/// # Errors
+/// If the constraint is not supported, for example because it is deferrable.
 pub fn table_constraint(constraint: TableConstraint) -> Result<DeclaredConstraint> {
     let (name, rule) = match &constraint {
         TableConstraint::PrimaryKey(PrimaryKeyConstraint { name, columns, characteristics, .. }) => {
@@ -72,6 +75,9 @@ pub fn table_constraint(constraint: TableConstraint) -> Result<DeclaredConstrain
 }
 
 /// Converts a change of constraints or defaults. Returns `None` for other changes of a table.
+///
+/// # Errors
+/// If the constraint is `NOT VALID` or not supported.
 pub fn constraint_change(operation: &AlterTableOperation) -> Result<Option<ConstraintChange>> {
     Ok(Some(match operation {
         AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
@@ -149,8 +155,8 @@ fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<Decla
     Ok(DeclaredRule::ForeignKey { columns, table: relation_reference(&key.foreign_table)?, referenced, on_delete })
 }
 
-/// Returns an error for constraints that are deferrable, deferred or not enforced: every constraint holds at the end of
-/// each statement.
+/// Returns an error for constraints that are deferrable, deferred or not enforced: Taut checks every constraint at the
+/// end of each statement.
 fn check_characteristics(characteristics: &Option<ConstraintCharacteristics>) -> Result<()> {
     match characteristics {
         Some(ConstraintCharacteristics { enforced: Some(false), .. }) => Err(not_enforced()),

@@ -61,15 +61,15 @@ impl FileFormat {
     }
 }
 
-/// The engine's option for the delimiter.
+/// DataFusion's name of the delimiter option.
 const DELIMITER: &str = "format.delimiter";
-/// Extensions of compressed text files, and the engine's names of their compression.
+/// Extensions of compressed text files, and DataFusion's names of the compression formats.
 const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".bz2", "bzip2"), (".xz", "xz")];
 
-/// Checks that the delimiter, the quote and the null text of a CSV file do not exclude each other.
+/// Checks that the delimiter, the quote and the null string of a CSV file can be used together.
 ///
 /// # Errors
-/// If a null could not be told from other values.
+/// If a character is a line break, if the delimiter equals the quote, or if the null string contains one of these.
 pub fn check_csv_characters(delimiter: u8, quote: u8, null: &str) -> Result<()> {
     let excluded = |message: &str| Err(SqlError::CopyOption { message: message.to_owned(), sqlstate: "0A000" });
     let is_line_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
@@ -94,7 +94,7 @@ pub fn check_csv_characters(delimiter: u8, quote: u8, null: &str) -> Result<()> 
     Ok(())
 }
 
-/// Checks options that the engine would accept.
+/// Checks options of CSV files that DataFusion does not check.
 fn check_engine_options(options: &[(String, String)]) -> Result<()> {
     let value = |name: &str| options.iter().rev().find(|(option, _)| option == name).map(|(_, value)| value.as_str());
     let character = |option: &str, default: u8| match value(&format!("format.{option}")).map(str::as_bytes) {
@@ -112,7 +112,7 @@ fn compression_of(file: &str) -> Option<&'static str> {
     COMPRESSIONS.iter().find(|(ending, _)| file.ends_with(ending)).map(|(_, compression)| *compression)
 }
 
-/// Whether the path of a file contains `.tsv`, so that its values are separated by tabs.
+/// Whether a path contains `.tsv`. The values of such a file are separated by tabs.
 pub fn is_separated_by_tabs(file: &Path) -> bool {
     file.to_str().is_some_and(|file| file.contains(".tsv"))
 }
@@ -152,7 +152,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
                 stored_as: Some(stored_as),
                 options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
             };
-            // The statement counts as long, because its query may be long.
+            // The query may be long, so the statement is treated as long.
             let statement = Arc::new(EngineStatement::CopyTo(copy));
             Ok(Statement::Engine { statement, names: None, is_long: true, plan: Attachment::default() })
         }
@@ -173,10 +173,10 @@ fn copy_option(option: &CopyOption) -> Result<(String, String)> {
     }
 }
 
-/// Translates the options of `COPY ... TO` into the engine's format name and options.
+/// Translates the options of `COPY ... TO` into DataFusion's format name and options.
 ///
 /// # Errors
-/// If the format or an option is not known.
+/// If the format or an option is unknown, or if an option does not fit the format.
 fn engine_options(file: &str, pairs: Vec<(String, String)>) -> Result<(String, Vec<(String, String)>)> {
     let mut format = None;
     let mut options: Vec<(String, String)> = Vec::new();

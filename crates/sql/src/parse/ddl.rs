@@ -1,6 +1,6 @@
 //! Statements that create, change, empty and drop tables and indexes.
 //!
-//! Texts that end with "is" or "are" continue a message "X is not supported; ": see [`SqlError::unsupported`].
+//! Strings that end with "is" or "are" complete the message "X is not supported; ": see [`SqlError::unsupported`].
 
 use datafusion_sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion_sql::sqlparser::ast::{
@@ -20,7 +20,7 @@ use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::index_part::{IndexPart, is_index_part};
 use crate::statement::{NewIndex, OnCommit, Statement, TableChange, TableSource};
 
-/// Forms of `ALTER TABLE`, for errors.
+/// Supported forms of `ALTER TABLE`, for error messages.
 const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD, DROP, RENAME and \
                            ALTER COLUMN its columns, ADD and DROP CONSTRAINT what its rows must obey, RENAME TO its \
                            name, SET SCHEMA its schema";
@@ -116,13 +116,13 @@ pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
         return Err(SqlError::unsupported(what, allowed));
     }
     let kind = match &create.using {
-        // CSB+-trees take the role of B-trees.
+        // CSB+-trees replace B-trees.
         None | Some(IndexType::BTree) => IndexKind::CsbTree,
         Some(IndexType::Bloom) => IndexKind::Bloom,
         Some(IndexType::Custom(name)) if normalize(name) == IndexKind::CsbTree.name() => IndexKind::CsbTree,
         Some(other) => return Err(SqlError::unsupported(format!("an index USING {other}"), allowed)),
     };
-    // ASC, DESC and NULLS FIRST make no difference: an index finds rows, and does not return them in its order.
+    // ASC, DESC and NULLS FIRST have no effect: an index finds rows but does not return them in order.
     let part = |index: &IndexColumn| match &index.column {
         OrderByExpr { expr: Expr::Collate { .. }, .. } => {
             Err(SqlError::unsupported(format!("{index} in an index"), allowed))

@@ -5,11 +5,11 @@ use datafusion_sql::sqlparser::tokenizer::TokenWithSpan;
 use crate::error::{Result, SqlError};
 use crate::tokens::{contains, is_word, without_spaces};
 
-/// Removes `EXCLUDE NO OTHERS` from window frames, and returns the tokens of the new text. `tokens` are those of the
-/// text, if it has been changed before. Returns `tokens` for texts without such clauses.
+/// Removes `EXCLUDE NO OTHERS` from window frames and returns the rewritten tokens. `tokens` is the result of an
+/// earlier rewrite of `sql`, if any. Returns `tokens` if no frame has this clause.
 ///
 /// # Errors
-/// If a frame excludes rows.
+/// If a frame has another `EXCLUDE` clause.
 pub(super) fn remove_frame_exclusion(
     sql: &str,
     tokens: Option<Vec<TokenWithSpan>>,

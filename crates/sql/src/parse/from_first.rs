@@ -1,18 +1,18 @@
-//! `FROM t WHERE a = 1`, which is short for `SELECT * FROM t WHERE a = 1`. The parser knows `FROM t` without
-//! conditions, and `FROM t SELECT a`.
+//! `FROM t WHERE a = 1`, which is short for `SELECT * FROM t WHERE a = 1`. The parser supports `FROM t` and `FROM t
+//! SELECT a`, but not `FROM t` with a condition or groups.
 
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::tokens::{contains, is_word, without_spaces};
 
-/// Words that begin a clause of `SELECT` behind `FROM`.
+/// First words of the clauses that the parser accepts only after a select list.
 const CLAUSES: [&str; 5] = ["where", "group", "having", "window", "qualify"];
 
-/// Words that end a `FROM` clause: a select list, or clauses that the parser accepts behind `FROM t`.
+/// First words of a select list, or of a clause that the parser accepts after `FROM t`.
 const ENDS: [&str; 8] = ["select", "order", "limit", "offset", "fetch", "union", "except", "intersect"];
 
-/// Adds the missing `SELECT *` to queries that begin with `FROM`, and returns the tokens of the new text. `tokens` are
-/// those of the text, if it has been changed before. Returns `tokens` for texts without such queries.
+/// Adds the missing `SELECT *` to queries that begin with `FROM`, and returns the rewritten tokens. `tokens` is the
+/// result of an earlier rewrite of `sql`, if any. Returns `tokens` if there are no such queries.
 pub(super) fn add_select_lists(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     let has_clause = contains(sql, "from") && CLAUSES.iter().any(|clause| contains(sql, clause));
     let Some(mut read) = has_clause.then(|| without_spaces(sql, tokens.as_ref())).flatten() else {
@@ -30,14 +30,14 @@ pub(super) fn add_select_lists(sql: &str, tokens: Option<Vec<TokenWithSpan>>) ->
     if begins.is_empty() { tokens } else { Some(read) }
 }
 
-/// Whether a query begins with the `FROM` at a position.
+/// Whether the `FROM` at index `at` is the first word of a query.
 fn begins_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let Some(before) = at.checked_sub(1) else { return true };
     let follows = |words: &[&str], at: usize| words.iter().any(|word| is_word(tokens, at, word));
     let is_set_operation = |at: usize| follows(&["union", "except", "intersect"], at);
     match tokens[before].token {
         Token::SemiColon => true,
-        // `trim(FROM a)` is no query.
+        // `trim(FROM a)` is not a query.
         Token::LParen => !before.checked_sub(1).is_some_and(|name| follows(&["trim"], name)),
         Token::RParen => follows_with(tokens, before) || inserts(tokens, at),
         _ if follows(&["all", "distinct"], before) => before.checked_sub(1).is_some_and(is_set_operation),
@@ -49,13 +49,13 @@ fn begins_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     }
 }
 
-/// Whether the parenthesis at a position ends a query in `WITH`.
+/// Whether the parenthesis at index `close` ends a query in `WITH`.
 fn follows_with(tokens: &[TokenWithSpan], close: usize) -> bool {
     let before = opening(tokens, close).and_then(|open| open.checked_sub(1));
     before.is_some_and(|before| is_word(tokens, before, "as") || is_word(tokens, before, "materialized"))
 }
 
-/// Position of the parenthesis that the one at a position closes.
+/// Index of the opening parenthesis that matches the one at index `close`.
 fn opening(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
     let mut depth = 0_usize;
     (0..=close).rev().find(|at| {
@@ -68,7 +68,7 @@ fn opening(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
     })
 }
 
-/// Whether `INSERT INTO t` or `INSERT INTO t (a, b)` comes before a position, and nothing else.
+/// Whether the tokens of a statement before index `at` are exactly `INSERT INTO t` or `INSERT INTO t (a, b)`.
 fn inserts(tokens: &[TokenWithSpan], at: usize) -> bool {
     let is_end = |token: &TokenWithSpan| token.token == Token::SemiColon;
     let start = tokens[..at].iter().rposition(is_end).map_or(0, |end| end + 1);
@@ -83,7 +83,7 @@ fn inserts(tokens: &[TokenWithSpan], at: usize) -> bool {
     end == at || end < at && tokens[at - 1].token == Token::RParen && opening(tokens, at - 1) == Some(end)
 }
 
-/// Whether a clause follows a `FROM` clause that has no select list.
+/// Whether one of [`CLAUSES`] follows the `FROM` at index `from`, with none of [`ENDS`] before it.
 fn has_clause_without_list(tokens: &[TokenWithSpan], from: usize) -> bool {
     let mut depth = 0_usize;
     for at in from + 1..tokens.len() {

@@ -1,21 +1,21 @@
-//! The options of an identity column, `GENERATED ... AS IDENTITY (START 5 INCREMENT 2)`, in the only order that the
-//! parser accepts.
+//! Sorts the options of an identity column, such as `GENERATED ... AS IDENTITY (START 5 INCREMENT 2)`, into the only
+//! order that the parser accepts.
 
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Grammar;
 
-/// The options in the order of the parser.
+/// First words of the options, in the order that the parser requires.
 const ORDER: [&str; 6] = ["increment", "minvalue", "maxvalue", "start", "cache", "cycle"];
 
-/// Puts the options of identity columns in the order of the parser, and returns the tokens of the new text. `tokens`
-/// are those of the text, if it has been changed before. Returns `tokens` for texts without such options.
+/// Sorts the options of identity columns into the order of [`ORDER`] and returns the rewritten tokens. `tokens` is the
+/// result of an earlier rewrite of `sql`, if any. Returns `tokens` if the text does not contain `identity`.
 pub(super) fn order_identity_options(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     let word = b"identity";
     if !sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)) {
         return tokens;
     }
-    // Invalid tokens are left to the parser, whose error is better.
+    // The parser reports a better error for invalid tokens.
     let mut tokens = tokens.or_else(|| Tokenizer::new(&Grammar, sql).tokenize_with_location().ok())?;
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut start = 0;
@@ -30,7 +30,7 @@ pub(super) fn order_identity_options(sql: &str, tokens: Option<Vec<TokenWithSpan
     Some(tokens)
 }
 
-/// Whether tokens are `ALWAYS AS IDENTITY (`, or the same with `DEFAULT`.
+/// Whether tokens are `ALWAYS AS IDENTITY (` or `DEFAULT AS IDENTITY (`.
 fn is_list(tokens: &[TokenWithSpan]) -> bool {
     (is_word(&tokens[0], "always") || is_word(&tokens[0], "default"))
         && is_word(&tokens[1], "as")
@@ -38,7 +38,7 @@ fn is_list(tokens: &[TokenWithSpan]) -> bool {
         && tokens[3].token == Token::LParen
 }
 
-/// The options in the order of the parser. `None` if one of them is unknown.
+/// Sorts the tokens of options into the order of [`ORDER`]. Returns `None` if the first option is unknown.
 fn in_order(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
     let mut options: Vec<(usize, Vec<TokenWithSpan>)> = Vec::new();
     for token in tokens {

@@ -1,4 +1,4 @@
-//! `PIVOT` and `UNPIVOT` of DuckDB as queries. They become the clauses of `FROM` that the parser knows:
+//! Rewrites DuckDB's statements `PIVOT` and `UNPIVOT` into the clauses of `FROM` that the parser supports:
 //!
 //! ```text
 //!   UNPIVOT t ON a, b INTO NAME n VALUE v         SELECT * FROM t UNPIVOT (v FOR n IN (a, b))
@@ -18,18 +18,18 @@ use crate::desugar::GROUPS;
 use crate::error::{Result, SqlError};
 use crate::tokens::{contains, is_word, without_spaces};
 
-/// Replaces `PIVOT` and `UNPIVOT` where a query begins, and returns the tokens of the new text. `tokens` are those of
-/// the text, if it has been changed before. Returns `tokens` for texts without such queries.
+/// Replaces queries that begin with `PIVOT` or `UNPIVOT` and returns the rewritten tokens. `tokens` is the result of an
+/// earlier rewrite of `sql`, if any. Returns `tokens` if there are no such queries.
 ///
 /// # Errors
-/// If a `PIVOT` is for several columns.
+/// If a `PIVOT` has several columns after `ON`.
 pub(super) fn replace_pivots(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Result<Option<Vec<TokenWithSpan>>> {
     if !contains(sql, "pivot") {
         return Ok(tokens);
     }
     let Some(mut read) = without_spaces(sql, tokens.as_ref()) else { return Ok(tokens) };
     let mut is_changed = false;
-    // From the end, so that the sources of outer queries are complete.
+    // Inner queries follow the first word of the outer query, so this order rewrites them first.
     for at in (0..read.len()).rev() {
         let before = at.checked_sub(1).and_then(|before| read.get(before));
         let is_name =
@@ -60,7 +60,7 @@ fn is_first_column(tokens: &[TokenWithSpan], at: usize) -> bool {
     follows_name && matches!(before(1), Some(Token::LParen))
 }
 
-/// Words that end a `PIVOT` or `UNPIVOT`.
+/// First words of the clauses that can follow a `PIVOT` or `UNPIVOT`.
 const ENDS: [&str; 6] = ["order", "limit", "offset", "union", "except", "intersect"];
 
 type Replacement = (Range<usize>, Vec<Token>);
@@ -132,7 +132,7 @@ fn has_comma(tokens: &[TokenWithSpan]) -> bool {
     })
 }
 
-/// `SELECT * FROM source PIVOT (`.
+/// Builds the tokens `SELECT * FROM source PIVOT (`. `range` is the source, `clause` is `pivot` or `unpivot`.
 fn source(tokens: &[TokenWithSpan], range: Range<usize>, clause: &str) -> Vec<Token> {
     let mut output = vec![Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
     output.extend(copied(tokens, range));
@@ -144,13 +144,13 @@ fn copied(tokens: &[TokenWithSpan], range: Range<usize>) -> impl Iterator<Item =
     tokens[range].iter().map(|token| token.token.clone())
 }
 
-/// Position of the first of some words outside of parentheses, before the query ends.
+/// Index of the first of `words` after `start` and outside of parentheses. Returns `None` if the query ends before it.
 fn find(tokens: &[TokenWithSpan], start: usize, words: &[&str]) -> Option<usize> {
     let end = end_of(tokens, start, words);
     words.iter().any(|word| is_word(tokens, end, word)).then_some(end)
 }
 
-/// Position of the first of some words outside of parentheses, or the end of the query.
+/// Index of the first of `words` from `start` on and outside of parentheses, or of the token that ends the query.
 fn end_of(tokens: &[TokenWithSpan], start: usize, words: &[&str]) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(start) {

@@ -9,13 +9,13 @@ use crate::identifiers::normalize;
 use crate::mutation::{ModifyingWith, Mutation};
 use crate::parameters::parameter;
 
-/// Whether a statement is a `PREPARE` of a statement that changes rows, also in its `WITH`.
+/// Whether a statement is a `PREPARE` whose body changes rows, either in its main statement or in its `WITH`.
 pub(super) fn is_mutation(ast: &Ast) -> bool {
     let changes_rows = |ast: &Ast| Mutation::is_mutation(ast) || ModifyingWith::is_modifying_with(ast);
     matches!(ast, Ast::Prepare { statement, .. } if changes_rows(statement))
 }
 
-/// Name and body of a `PREPARE` that passes [`is_mutation`]. In the body, each parameter is cast to its declared type.
+/// Splits a `PREPARE` into its name and its body. Casts each parameter in the body to its declared type.
 ///
 /// # Errors
 /// If the statement is not a `PREPARE`, or if it declares more types than its body has parameters.

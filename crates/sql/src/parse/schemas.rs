@@ -79,7 +79,8 @@ fn rename(parser: &mut Parser<'_>) -> Result<Statement> {
     }
 }
 
-/// Consumes `ALTER TABLE`, `ALTER VIEW` or `ALTER SEQUENCE`, a name, and `SET SCHEMA`.
+/// Consumes `ALTER TABLE`, `ALTER VIEW` or `ALTER SEQUENCE`, a name, and `SET SCHEMA`. Returns the kind of the
+/// relation, whether there is an `IF EXISTS`, and the name.
 fn moved_relation(
     parser: &mut Parser<'_>,
 ) -> std::result::Result<(ObjectKind, bool, ObjectName), datafusion_sql::sqlparser::parser::ParserError> {

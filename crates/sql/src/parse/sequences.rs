@@ -1,6 +1,6 @@
-//! `CREATE` and `ALTER SEQUENCE`, and the identity and the generation expression of a column in `ALTER TABLE`. The
-//! engine's parser takes the options of a sequence in one order only, and knows neither `ALTER SEQUENCE` nor `DROP
-//! IDENTITY` and `DROP EXPRESSION`.
+//! Parses `CREATE SEQUENCE`, `ALTER SEQUENCE`, and changes of identities and generation expressions in `ALTER TABLE`.
+//! DataFusion's parser accepts the options of a sequence in one order only. It supports neither `ALTER SEQUENCE` nor
+//! `DROP IDENTITY` nor `DROP EXPRESSION`.
 
 use datafusion_common::TableReference;
 use datafusion_sql::sqlparser::ast::{
@@ -178,7 +178,7 @@ fn options(parser: &mut Parser<'_>, notices: &mut Vec<String>) -> Result<Sequenc
     }
 }
 
-/// The owner of a sequence: `NONE`, or a table and its column.
+/// Parses the owner of a sequence: a table and its column. Returns `None` for `NONE`.
 fn owner(parser: &mut Parser<'_>) -> Result<Option<(TableReference, String)>> {
     if consume_word(parser, "none") {
         return Ok(None);
@@ -255,7 +255,7 @@ pub(super) fn identity_change(
 /// Converts the options of the sequence of an identity column.
 ///
 /// # Errors
-/// If a number is not an integer of 64 bits.
+/// If a number is not a 64-bit integer, or if `CACHE` is below 1.
 pub(super) fn identity_options(ast: &[AstOption], notices: &mut Vec<String>) -> Result<SequenceOptions> {
     let mut options = SequenceOptions::default();
     for option in ast {
@@ -265,7 +265,7 @@ pub(super) fn identity_options(ast: &[AstOption], notices: &mut Vec<String>) -> 
             AstOption::MaxValue(value) => options.max = Some(value.as_ref().map(value_of).transpose()?),
             AstOption::StartWith(value, _) => options.start = Some(value_of(value)?),
             AstOption::Cache(value) => note_cache(value_of(value)?, notices)?,
-            // The engine's parser stores whether the option is negated.
+            // DataFusion's parser stores `true` for `NO CYCLE`.
             AstOption::Cycle(is_negated) => options.cycles = Some(!is_negated),
         }
     }

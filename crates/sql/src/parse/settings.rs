@@ -65,7 +65,10 @@ pub(super) fn settings(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     Ok(shows)
 }
 
-/// `SET LOCAL` of what a `SET` sets.
+/// Converts a `SET` to a `SET LOCAL`. Returns `SET TRANSACTION` unchanged.
+///
+/// # Errors
+/// If the setting is a default for later transactions.
 fn local(set: Statement) -> Result<Statement> {
     match set {
         Statement::Set(value) => Ok(Statement::SetLocal(value)),
@@ -77,7 +80,7 @@ fn local(set: Statement) -> Result<Statement> {
     }
 }
 
-/// Consumes the name of a setting of Taut.
+/// Consumes the name of a setting of Taut and returns the setting.
 fn setting(parser: &mut Parser<'_>) -> std::result::Result<Setting, datafusion_sql::sqlparser::parser::ParserError> {
     if parser.parse_keywords(&[Keyword::TIME, Keyword::ZONE]) {
         return Ok(Setting::TimeZone);
@@ -86,7 +89,8 @@ fn setting(parser: &mut Parser<'_>) -> std::result::Result<Setting, datafusion_s
     found.map_or_else(|| parser.expected_ref("a setting of Taut", parser.peek_token_ref()), Ok)
 }
 
-/// Parses the rest of a search path: names and texts, separated by commas. One empty text stands for no schema.
+/// Parses the rest of a search path after its first token: names and strings, separated by commas. Skips empty strings:
+/// `SET search_path = ''` sets a path without schemas.
 fn search_path(first: Token, parser: &mut Parser<'_>) -> Result<Statement> {
     let mut schemas = Vec::new();
     let mut value = first;
@@ -158,7 +162,7 @@ fn set(setting: Setting, value: Token) -> Result<Statement> {
     Ok(Statement::Set(value))
 }
 
-/// Sets a setting to its default.
+/// Returns the statement that sets a setting to its default.
 fn reset(setting: Setting) -> Result<Statement> {
     Ok(Statement::Set(match setting {
         Setting::Synchronous => SettingValue::Synchronous(Synchronous::Full),

@@ -1,18 +1,19 @@
-//! `TABLE t`, which is short for `SELECT * FROM t`. The parser knows it in few places, and the planner in none.
+//! `TABLE t`, which is short for `SELECT * FROM t`. The parser accepts it only in some positions, and the planner does
+//! not support it.
 
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Grammar;
 
-/// Replaces `TABLE` where a query begins, and returns the tokens of the new text. `tokens` are those of the text, if it
-/// has been changed before. Returns `tokens` for texts without such queries.
+/// Replaces queries that begin with `TABLE` and returns the rewritten tokens. `tokens` is the result of an earlier
+/// rewrite of `sql`, if any. Returns `tokens` if there are no such queries.
 pub(super) fn replace_table_queries(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     let word = b"table";
     if !sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)) {
         return tokens;
     }
-    // Invalid tokens are left to the parser, whose error is better.
+    // The parser reports a better error for invalid tokens.
     let Some(read) = tokens.clone().or_else(|| Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()) else {
         return tokens;
     };
@@ -33,7 +34,7 @@ pub(super) fn replace_table_queries(sql: &str, tokens: Option<Vec<TokenWithSpan>
     if is_replaced { Some(output) } else { tokens }
 }
 
-/// Whether a query can begin after a token.
+/// Whether a query can begin after a token. `None` is the beginning of the text.
 pub(super) fn begins_query(before: Option<&TokenWithSpan>) -> bool {
     let Some(before) = before else { return true };
     match before.token {
@@ -55,7 +56,7 @@ pub(super) fn begins_query(before: Option<&TokenWithSpan>) -> bool {
     }
 }
 
-/// The keyword that a token is, unless it is quoted.
+/// Returns the keyword of a word without quotes. Returns `None` for other tokens.
 fn keyword(token: &TokenWithSpan) -> Option<Keyword> {
     match &token.token {
         Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),

@@ -8,10 +8,10 @@ use datafusion_sql::sqlparser::tokenizer::Token;
 use crate::error::{Result, SqlError};
 use crate::settings::Setting;
 
-/// Units and their microseconds, from the largest to the smallest.
+/// Units of time and their lengths in microseconds, largest first.
 const UNITS: [(&str, u64); 6] =
     [("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1)];
-/// Maximum limit in milliseconds, as in PostgreSQL: about 24.86 days.
+/// Maximum timeout in milliseconds, as in PostgreSQL: about 24.86 days.
 const MILLISECONDS_MAX: u64 = i32::MAX as u64;
 
 /// Parses a value of `statement_timeout`: a number of milliseconds, a number with a unit in quotes, or `DEFAULT`.
@@ -45,6 +45,7 @@ pub(super) fn parse_timeout(value: &Token) -> Result<Option<Duration>> {
 }
 
 /// Formats a value of `statement_timeout` in the largest unit that gives a whole number, such as `5s` or `1500ms`.
+/// Returns `0` for no limit.
 pub fn format_timeout(limit: Option<Duration>) -> String {
     let Some(limit) = limit else { return "0".to_owned() };
     let microseconds = limit.as_micros() as u64;

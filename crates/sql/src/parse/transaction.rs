@@ -25,7 +25,7 @@ pub(super) fn is_transaction(ast: &Ast) -> bool {
     )
 }
 
-/// Parses `ABORT`, which the parser does not support, as `ROLLBACK`.
+/// Parses `ABORT`, which the parser does not support, as `ROLLBACK`. Returns `None` for other statements.
 pub(super) fn parse_abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
     let is_abort = matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::ABORT);
     if !is_abort {
@@ -35,7 +35,7 @@ pub(super) fn parse_abort(parser: &mut Parser<'_>) -> Result<Option<Ast>> {
     Ok(Some(Ast::Rollback { chain: parser.parse_commit_rollback_chain()?, savepoint: None }))
 }
 
-/// Converts a statement for which [`is_transaction`] holds.
+/// Converts a statement for which [`is_transaction`] returns true.
 ///
 /// # Errors
 /// If the statement has parts that are not supported.

@@ -1,4 +1,4 @@
-//! `ALTER VIEW ... RENAME`. The parser knows only `ALTER VIEW ... AS`.
+//! `ALTER VIEW ... RENAME`. The parser supports only `ALTER VIEW ... AS`.
 
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
