@@ -1,4 +1,4 @@
-//! Layout options for tables that name no layout, so that one test file covers every layout.
+//! Adds layout options to `CREATE TABLE` statements without a layout, so one test file covers every layout.
 //!
 //! ```text
 //! CREATE TABLE t (a int, b int, c int)   in arrangement "groups"
@@ -15,7 +15,7 @@ use taut::{Outcome, Session};
 
 use crate::RunError;
 
-/// Layout of tables that name none.
+/// Layout that the test runner chooses for tables without layout options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Arrangement {
@@ -28,12 +28,12 @@ pub enum Arrangement {
     PackedRow,
     /// Uncompressed columns, in blocks of the minimum size.
     Column,
-    /// Column groups: pairs and single columns in turn, in blocks of the minimum size.
+    /// Column groups that have two columns and one column alternately, in blocks of the minimum size.
     Groups,
 }
 
 impl Arrangement {
-    /// All arrangements except the default, whose layout is that of one of these.
+    /// All arrangements except the default. The default layout of Taut is one of these layouts.
     pub const ALL: [Self; 4] = [Self::Row, Self::PackedRow, Self::Column, Self::Groups];
 
     /// Value of option `layout`, or `default` if Taut chooses.
@@ -47,7 +47,8 @@ impl Arrangement {
         }
     }
 
-    /// Whether `VACUUM` follows the statement. It moves inserted rows into blocks, so that the layout is tested.
+    /// Whether the runner runs `VACUUM` after a statement. `VACUUM` moves inserted rows into blocks, which have the
+    /// layout.
     pub(crate) fn seals(self, sql: &str) -> bool {
         let verb = sql.trim_start().get(..6).unwrap_or_default();
         self != Self::Default && verb.eq_ignore_ascii_case("insert")
@@ -61,7 +62,7 @@ impl Arrangement {
         }
     }
 
-    /// Sets the column groups of a table created from a query, whose columns are known only now.
+    /// Sets the column groups of a table after `CREATE TABLE AS`, which determines its columns.
     pub(crate) fn arrange_created(self, session: &Session, sql: &str) -> Result<(), RunError> {
         let Some(create) = self.created(sql) else { return Ok(()) };
         if self != Self::Groups || !create.columns.is_empty() {
@@ -131,7 +132,7 @@ impl Arrangement {
     }
 }
 
-/// Option `groups`: pairs and single columns in turn.
+/// Value of option `groups`: two columns and one column alternately.
 fn groups(names: Vec<String>) -> String {
     let mut groups = Vec::new();
     let mut names = names.iter().map(|name| format!("\"{}\"", name.replace('"', "\"\"")));

@@ -1,4 +1,4 @@
-//! Cancelling a statement of a session from another thread.
+//! Cancels a statement of a session from another thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use taut::Session;
 /// Interval between two cancellations.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs a statement and cancels it after `delay`. Returns what the statement returned.
+/// Runs a statement and cancels it after `delay`. Returns the result of the statement.
 ///
 /// A cancellation does not affect statements that begin later, and on a busy machine the statement may not have begun
 /// after `delay`. It is therefore cancelled again until it ends.

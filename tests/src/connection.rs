@@ -32,7 +32,7 @@ pub enum RunError {
     },
 }
 
-/// Column kinds that the current record expects. They decide how values are written for the corpora of other systems.
+/// Column kinds that the current record expects. They determine the text of values for the corpora of SQLite.
 #[derive(Clone, Default)]
 pub(crate) struct ExpectedKinds(Arc<Mutex<Vec<Kind>>>);
 
@@ -84,8 +84,8 @@ impl Server {
         Ok(())
     }
 
-    /// Notes whether a statement may create a sequence. Statements then run once only, because each run takes other
-    /// numbers, also after a rollback.
+    /// Records whether a statement may create a sequence. Later statements then run only once, because each run would
+    /// take new numbers: a rollback does not reset a sequence.
     fn note_sequences(&self, sql: &str) {
         let sql = sql.to_lowercase();
         let mut words = sql.split(|character: char| !character.is_alphanumeric());
@@ -147,7 +147,7 @@ impl Connection {
         Ok(output)
     }
 
-    /// Runs a query twice more. Later executions may use a cached plan, which must return the same rows.
+    /// Runs a query up to two more times. Later executions may use a cached plan, which must return the same rows.
     fn run_again(&self, session: &Session, statement: &Statement, first: &DBOutput<Kind>) -> Result<(), RunError> {
         let DBOutput::Rows { types, rows } = first else { return Ok(()) };
         let sorted = |rows: &[Vec<String>]| {
@@ -171,7 +171,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs a change of rows three times, each from the same savepoint. A cached plan must give the same result.
+    /// Runs a statement that changes rows three times, each time from the same savepoint. Returns an error if the
+    /// results differ, for example because of a cached plan.
     fn change(&self, session: &Session, statement: &Statement) -> Result<DBOutput<Kind>, RunError> {
         let is_alone = !session.is_in_transaction();
         if is_alone {

@@ -1,4 +1,4 @@
-//! Text form of values, and the letters for column types.
+//! Text of values in test files, and the letters for column types.
 //!
 //! | letter | columns | written |
 //! |---|---|---|
@@ -6,13 +6,13 @@
 //! | `I` | integers | `-7` |
 //! | `N` | decimals | `0.10`, with all digits of the scale |
 //! | `R` | real, double | the shortest text that parses to the same number: `1.0` `1e300` `NaN` `inf` |
-//! | `T` | text | as it is; without characters `(empty)`; a line feed as `\n` |
+//! | `T` | text | the string itself; an empty string as `(empty)`; a line feed as `\n` |
 //! | `D` `P` `Z` | date, timestamp, timestamp with zone | `2024-02-29` `2024-02-29 12:00:00.5` `... 12:00:00Z` |
 //! | `X` | bytes | `\x00ff` |
-//! | `?` | any | as in the column's own type |
+//! | `?` | any type | as for the type of the column |
 //!
-//! A null is `NULL`. [`Style::Sqlite`] instead writes what the corpora of SQLite expect, depending on the expected
-//! letters.
+//! A null is `NULL`. [`Style::Sqlite`] writes values as the corpora of SQLite expect them, depending on the letters
+//! that a record expects.
 
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ pub enum Kind {
 /// Text format of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
-    /// The format in the table of this module.
+    /// The format in the table at the top of this file.
     #[default]
     Taut,
     /// The format of the SQLite corpora: three decimals in `R` columns, whole numbers in `I` columns.
@@ -169,7 +169,8 @@ fn printed(column: &dyn Array, row: usize) -> String {
     if text.is_empty() { "(empty)".to_owned() } else { text.replace('\n', "\\n") }
 }
 
-/// What SQLite's own runner prints: `%d` for `I`, `%.3f` for `R`, and unprintable characters of text as `@`.
+/// Converts text to the output of SQLite's test runner: `%d` for `I`, `%.3f` for `R`, and `@` for each unprintable
+/// character.
 fn sqlite(text: &str, expected: Kind) -> String {
     let number = match text {
         "true" => Some(1.0),

@@ -31,14 +31,14 @@ pub use small_disk::SmallDisk;
 pub struct Outcome {
     /// Number of statements and queries that gave the expected result.
     pub passed: usize,
-    /// Error texts, one per failed record, with its position in the file.
+    /// Error messages, one per failed record, with the position of the record in the file.
     pub failures: Vec<String>,
 }
 
 /// Options of a test run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// Layout of tables that name none.
+    /// Layout of tables without layout options.
     pub arrangement: Arrangement,
     /// Text format of values.
     pub style: Style,
@@ -104,7 +104,7 @@ where
         runner.add_label(label);
     }
     if options.valuewise {
-        // In the SQLite corpora, a hash stands for more than eight values.
+        // The SQLite corpora contain a hash instead of results with more than eight values.
         runner.with_hash_threshold(8);
         // The runner has no setter for the result mode, but a control record sets it.
         let mode = sqllogictest::Control::ResultMode(sqllogictest::ResultMode::ValueWise);
@@ -112,7 +112,8 @@ where
     }
 }
 
-/// A script of SQLite without the remarks behind its conditions, such as `skipif mysql # not compatible`.
+/// Removes comments after the conditions of a SQLite script, such as `# not compatible` in `skipif mysql # not
+/// compatible`.
 fn without_remarks(script: &str) -> String {
     let is_condition = |line: &str| line.starts_with("skipif") || line.starts_with("onlyif");
     let plain = script.lines().map(|line| match line.split_once('#') {

@@ -6,7 +6,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::display::array_value_to_string;
 use taut::{Database, Session};
 
-/// Divides by zero until the rows with `a = 7` are deleted.
+/// Query that fails with a division by zero until the rows with `a = 7` are deleted.
 const DIVIDES: &str = "SELECT sum(1000 / (a - 7)) FROM t";
 const QUERIES: &[&str] = &[
     "SELECT count(*), sum(v), avg(d), count(n), sum(n), sum(r) FROM t",

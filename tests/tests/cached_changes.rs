@@ -146,7 +146,7 @@ fn outcome(outcome: Result<Outcome, taut::Error>) -> Result<(Option<u64>, Vec<St
     }
 }
 
-/// Runs 600 random statements in two databases, of which one uses cached plans. Asserts after each statement that both
+/// Runs 600 random statements in two databases, one of them with cached plans. Asserts after each statement that both
 /// have the same results and rows. Returns the number of statements that succeeded with a cached plan.
 fn agree(layout: &str, seed: u64) -> usize {
     let mut random = Random(seed);
@@ -183,7 +183,8 @@ fn agree(layout: &str, seed: u64) -> usize {
         let of_planned = outcome(planned.run_with(&planned.parse(&other).unwrap()[0], &parameters));
         match (&of_cached, &of_planned) {
             (Err(_), Err(_)) => {}
-            // A value that does not fit: planning fails, but with a cached plan only a row that receives it fails.
+            // A value is out of range, so planning fails. With a cached plan, the statement fails only if a row
+            // receives the value.
             (Ok((Some(0), _)), Err(_)) => {}
             _ => assert_eq!(of_cached, of_planned, "{layout}, seed {seed}, step {step}: {sql}, {parameters:?}"),
         }

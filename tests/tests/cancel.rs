@@ -2,8 +2,8 @@
 //! time limit, or by dropping the rows. Each statement would run for minutes or forever. It has to end, the threads
 //! have to stop computing, and the session stays usable.
 //!
-//! The operators share one test, so that only its statements use the CPU time of the process. The test prints how
-//! long each took to end. It asserts a time only to detect statements that never end.
+//! One test runs all operators, one after another, because it measures the CPU time of the process. The test prints the
+//! time that each statement took to end. It asserts a time only to detect statements that never end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use taut::{Database, Error, Outcome, Session, Settings};
 
 /// Delay between the start of a statement and its cancellation.
 const CANCELLED_AFTER: Duration = Duration::from_millis(150);
-/// Time after which a statement counts as never ending.
+/// Time after which the test treats a statement as endless.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// Slow statements, each with a name for what makes it slow. In table `s` of 200,000 rows, `k` has ten values, `i` is
-/// unique and `t` is text.
+/// Slow statements, each with the name of its slow operation. Table `s` has 200,000 rows: `k` has ten distinct values,
+/// `i` is unique, and `t` is a string.
 const STATEMENTS: &[(&str, &str)] = &[
     ("hash join, all pairs returned", "SELECT sum(a.i + b.k) FROM s a JOIN s b ON a.k = b.k"),
     ("hash join of expressions", "SELECT sum(a.i + b.k) FROM s a JOIN s b ON a.k % 10 = b.k % 10"),
@@ -146,7 +146,7 @@ fn every_operator_ends_when_its_statement_is_cancelled() {
     assert!(!directory.path().join("copied.parquet").exists());
 }
 
-/// Runs and cancels a statement. Returns the time from cancellation to its end.
+/// Runs and cancels a statement. Returns the time from the cancellation to the end of the statement, and the result.
 fn cancelled(session: &mut Session, sql: &str, by: By, what: &str) -> (Duration, Result<(), Error>) {
     let handle = session.cancel_handle();
     let (has_ended, due) = (AtomicBool::new(false), Instant::now() + CANCELLED_AFTER);

@@ -1,4 +1,4 @@
-//! `COPY ... TO` replaces a file only when it has succeeded.
+//! `COPY ... TO` replaces a file only after the copy has succeeded.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -104,8 +104,8 @@ fn a_copy_removes_what_a_killed_process_left_and_nothing_else() {
         fs::write(staging.join("rows.csv"), "half").unwrap();
         staging
     };
-    // A killed process left the first one. A running process has the second one locked. The others are not named
-    // `.taut-copy-<process>-<number>`.
+    // The first directory is left from a killed process. The second one is locked by a running process. The last two
+    // are not named `.taut-copy-<process>-<number>`.
     staging(".taut-copy-4711-0");
     let held = staging(".taut-copy-4712-0");
     staging(".taut-copy-backup");

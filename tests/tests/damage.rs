@@ -65,7 +65,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Number of damaged databases: tried, opened, and with only right answers.
+/// Counts of damaged databases: all, those that opened, and those with right answers to all queries.
 #[derive(Debug, Default)]
 struct Tally {
     tried: usize,

@@ -28,14 +28,15 @@ const TABLES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Joins that a query may contain: the alias that it needs, the joined table with its alias, and the condition.
+/// Joins that a query may contain: an alias that the query must already have, the joined table with its alias, and the
+/// condition.
 const JOINS: &[(&str, &str, &str)] = &[
     ("c", "region r", "c.region = r.id"),
     ("o", "customer c", "o.customer = c.id"),
     ("l", "orders o", "o.id = l.orders"),
     ("s", "line l", "s.orders = l.orders AND l.number = s.number"),
     ("s", "orders o", "s.orders = o.id"),
-    // Conditions on other columns than the foreign key has, or on only a part of its columns.
+    // Conditions on columns outside of the foreign key, or on only some of its columns.
     ("s", "line l", "s.line_order = l.orders AND s.line_number = l.number"),
     ("s", "line l", "s.orders = l.orders"),
     ("l", "orders o", "o.id = l.number"),
@@ -124,7 +125,7 @@ fn query(random: &mut Random) -> String {
         aliases.push(alias);
     }
     let column = |random: &mut Random| {
-        // Columns of few aliases, so that some tables are not read.
+        // Prefers the first alias, so that some joined tables are not read.
         let alias = if random.below(2) == 0 { aliases[0] } else { random.pick(&aliases) };
         let (_, columns) = COLUMNS.iter().find(|(known, _)| *known == alias).unwrap();
         let column = if random.below(3) == 0 { columns.last().unwrap() } else { columns.first().unwrap() };
@@ -147,7 +148,8 @@ fn query(random: &mut Random) -> String {
     }
 }
 
-/// Compares random queries with and without foreign keys. Returns how many read fewer tables because of them.
+/// Compares random queries with and without foreign keys. Returns the number of queries that read fewer tables with
+/// foreign keys.
 fn agree(layout: &str, seed: u64, queries: usize) -> usize {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let databases = directories.each_ref().map(|directory| Database::open(directory.path()).unwrap());

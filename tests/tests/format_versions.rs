@@ -1,4 +1,4 @@
-//! Databases that each format version wrote (`tests/databases`) give the same answers as before, also after changes.
+//! Databases written in each format version (`tests/databases`) give the same answers as before, also after changes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -11,7 +11,7 @@ use taut::{Database, Session, Settings};
 use taut_store::{OpenOptions, Store, verify};
 use tempfile::TempDir;
 
-/// First version with a log: its databases also have rows in no block, and deleted rows.
+/// First version with a log: its databases also have rows outside of blocks, and deleted rows.
 const LOG: u64 = 7;
 /// First version with constraints.
 const CONSTRAINTS: u64 = 8;
@@ -51,17 +51,17 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
         "194 64 194 2020-01-01 00:01:00 2020-01-01 03:20:00 196 2020-01-01 01:00:00+00 2020-01-09 08:00:00+00",
         "200 68 200 2020-01-01 00:01:00 2020-01-01 03:40:00 203 2020-01-01 01:00:00+00 2020-01-10 04:00:00+00",
     ),
-    // All values of all rows. The view computes the rows by id.
+    // All values of all rows. The view `made` computes the same rows.
     ("SELECT concat_ws(' ', count(*)) FROM (SELECT * FROM {table} EXCEPT SELECT * FROM made) AS x", "0", "0"),
 ];
 
 /// Other answers: the first version that has the table, the query, and its result without and with a log.
 const OTHERS: [(u64, &str, &str, &str); 31] = [
-    // Through the csb index of columns, in a block without it, a block with it, and the log.
+    // Through the csb index of table `columns`: in a block without the index, in a block with it, and in the log.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -99.26", "1 2", "1 2"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -44.50", "1 150", "1 150"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price > -20", "0", "4 874"),
-    // Through its Bloom filter.
+    // Through the Bloom filter of table `columns`.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE name = 'name 7'", "4 328", "5 535"),
     (2, "SELECT concat_ws(' ', count(*)) FROM columns WHERE name = 'name 51'", "0", "0"),
     // By the sort column.
@@ -102,7 +102,7 @@ const OTHERS: [(u64, &str, &str, &str); 31] = [
         "",
         "207 23134 87708 200 -3195.83 15 name 8 207",
     ),
-    // Each from another place: two blocks with different maps, the delta file and the log.
+    // Each row has another source: two blocks with different column maps, the delta file and the log.
     (
         ALTERED,
         "SELECT concat_ws(' ', id, number, day, price, name, late) FROM altered WHERE id IN (5, 125, 207, 217) ORDER BY id",
@@ -235,7 +235,7 @@ fn answer(session: &Session, sql: &str) -> String {
     values.collect::<Vec<_>>().join("\n")
 }
 
-/// Tables of a version with all columns.
+/// The tables of [`TABLES`] that a version has.
 fn tables(version: u64) -> impl Iterator<Item = &'static str> {
     TABLES.iter().filter(move |(since, _)| version >= *since).map(|(_, table)| *table)
 }

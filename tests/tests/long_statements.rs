@@ -32,7 +32,7 @@ fn rows(session: &Session, sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Text with `before` in front and `after` behind it, each repeated `levels` times.
+/// Returns `inner` with `levels` copies of `before` in front of it and of `after` behind it.
 fn around(before: &str, inner: &str, after: &str, levels: usize) -> String {
     format!("{}{inner}{}", before.repeat(levels), after.repeat(levels))
 }
@@ -125,7 +125,8 @@ fn nested_coalesce_does_not_grow_by_copies() {
         let first = around(&format!("{function}("), "i", ", 7)", 300);
         assert_eq!(rows(&session, &format!("SELECT sum({first}) AS x FROM c")), ["10"], "{function}");
     }
-    // Other functions in between: few levels are planned, many are refused instead of taking all memory.
+    // With other functions in between, a few levels are planned. More levels return an error instead of using all
+    // memory.
     let mixed = |levels| format!("SELECT sum({}) AS x FROM c", around("coalesce(abs(", "i", "), 7)", levels));
     assert_eq!(rows(&session, &mixed(5)), ["10"]);
     let error = session.execute(&mixed(40)).unwrap_err();

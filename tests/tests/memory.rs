@@ -1,4 +1,4 @@
-//! Statements that exceed their memory: joins that fall back, spill files, and error messages.
+//! Statements that exceed the memory limit: hash joins that fall back to merge joins, spill files, and error messages.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -159,7 +159,7 @@ fn rows_of_a_with_query_that_do_not_fit_in_memory_spill() {
     let database = open(directory.path(), MEMORY);
     let session = database.session();
     with_rows(&session, 1_000_000);
-    // The readers follow each other, so the rows are stored until the second one has read them.
+    // The second reader of `x` begins after the first one has ended, so all rows of `x` have to be stored.
     let read_twice = "WITH x AS MATERIALIZED (SELECT i, t FROM a) SELECT sum(i) AS i, count(t) AS n FROM (SELECT i, t \
                       FROM x UNION ALL SELECT -i, t || 'x' FROM x) AS z";
     assert_eq!(number(&session, &format!("SELECT CAST(i AS BIGINT) FROM ({read_twice}) AS y")), 0);

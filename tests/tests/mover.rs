@@ -27,7 +27,8 @@ fn text(session: &Session, sql: &str) -> String {
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
-/// Bounds that a few thousand rows reach. The mover does not seal the last page of a delta, which has up to 4,096 rows.
+/// Thresholds that a few thousand rows reach. The mover does not seal the last page of a delta, which has up to 4,096
+/// rows.
 fn options() -> MoverOptions {
     MoverOptions { delta_rows: 500, deleted_rows: 100, idle: Duration::from_secs(3600), ..MoverOptions::default() }
 }
@@ -45,8 +46,8 @@ fn wait_until(session: &Session, condition: &str) {
     }
 }
 
-/// Beginning of a query for how often the mover has done a kind of work on table `t`. The kind, in quotes, and `)`
-/// follow.
+/// Beginning of a subquery that returns how often the mover has done one kind of work on table `t`. Callers append the
+/// kind in quotes and `)`.
 const TIMES_OF_WORK: &str = "(SELECT sum(times) FROM taut.mover WHERE table_name = 't' AND work = ";
 
 fn insert(session: &Session, first: i64, end: i64) {
@@ -418,7 +419,8 @@ fn vacuum_ends_despite_concurrent_writers() {
     );
 }
 
-/// `ALTER TABLE ... SET (layout = ...)` publishes its work block by block, so that cancelling it leaves a mixture.
+/// `ALTER TABLE ... SET (layout = ...)` publishes its work block by block. A cancelled statement therefore leaves
+/// blocks of both layouts.
 #[test]
 fn vacuum_full_finishes_a_cancelled_change_of_the_layout() {
     let database = Database::in_memory_with(&Settings { threads: 1, ..Settings::default() }).unwrap();

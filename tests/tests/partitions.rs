@@ -100,7 +100,7 @@ fn random_conditions_find_the_same_rows() {
         let answer = text_of(&session, &distinct);
         assert!(answer.contains("| 1 "), "round {round}: {condition}\n{}", text_of(&session, &sql));
     }
-    // Joins on equal values work however each side is partitioned.
+    // Joins on equal values return the same rows, however each side is partitioned.
     for pair in designs.windows(2) {
         let join = |left: &str, right: &str| {
             format!(

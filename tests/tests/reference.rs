@@ -1,4 +1,4 @@
-//! `docs/reference` agrees with the declarations in the code. `TAUT_UPDATE=1` writes it.
+//! Checks that `docs/reference` agrees with the declarations in the code. `TAUT_UPDATE=1` rewrites the generated pages.
 //! `crates/cli/tests/documents.rs` runs its examples.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -117,7 +117,7 @@ fn every_setting_is_shown_and_reset() {
         session.query(&format!("SHOW {name}")).unwrap_or_else(|error| panic!("{name}: {error}"));
         let reset = session.execute(&format!("RESET {name}"));
         assert_eq!(reset.is_ok(), setting.info().default.is_some(), "{name}");
-        // Any text is the name of a directory or schema, which may exist.
+        // These settings accept every string, as the name of a directory or schema.
         let takes_text = [Setting::TempDirectory, Setting::SearchPath].contains(&setting);
         let wrong = if takes_text { "1" } else { "'no such value'" };
         let error = session.execute(&format!("SET {name} = {wrong}")).unwrap_err();
@@ -137,8 +137,7 @@ fn headings() -> Vec<String> {
     headings
 }
 
-/// Whether a statement begins with the words of a heading. Words such as `UNIQUE` may stand
-/// between them.
+/// Whether a statement begins with the words of a heading. Words such as `UNIQUE` may come between them.
 fn has_heading(headings: &[String], statement: &str) -> bool {
     let text = statement.to_uppercase().replace(['(', ';'], " ");
     let mut words: Vec<&str> = text.split_whitespace().take(8).collect();
@@ -146,7 +145,7 @@ fn has_heading(headings: &[String], statement: &str) -> bool {
     headings.iter().any(|heading| heading.split(' ').enumerate().all(|(at, word)| words.get(at) == Some(&word)))
 }
 
-/// The statements of the records in a folder that succeed, each with the name of its file.
+/// Adds the successful statements of the test files in a folder to `found`, each with the name of its file.
 fn recorded_statements(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -170,7 +169,7 @@ fn recorded_statements(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// A statement cannot be forgotten: those of the tests, and the variants of the parser, have a heading.
+/// Every statement of the SQL tests and every variant of `Statement` has a heading in the reference.
 #[test]
 fn every_statement_has_a_heading() {
     let headings = headings();
@@ -179,7 +178,7 @@ fn every_statement_has_a_heading() {
     recorded_statements(&root.join("tests/sql"), &mut statements);
     assert!(statements.len() > 2_000, "{} statements", statements.len());
     for (file, statement) in statements {
-        // Instructions of the tests, not SQL.
+        // Commands of the test runner, not SQL.
         if !["restart", "rewrite"].contains(&statement.as_str()) {
             assert!(
                 has_heading(&headings, &statement),

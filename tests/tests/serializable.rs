@@ -1,5 +1,5 @@
-//! Two concurrent serializable transactions. Both may commit only if some serial order gives the same result. Different
-//! rows of the same table are no conflict.
+//! Two concurrent serializable transactions. Both may commit only if some serial order gives the same result. Changes
+//! of different rows of a table do not conflict.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -127,7 +127,7 @@ fn rows_conflict_and_tables_do_not() {
         ("SELECT k FROM floats WHERE x <> 5", "INSERT INTO floats VALUES (3, 6)", false),
         ("SELECT k FROM t WHERE s LIKE 'text 1%'", "INSERT INTO t VALUES (100, 0, 0, 'text 2')", true),
         ("SELECT k FROM t WHERE s LIKE 'text 1%'", "INSERT INTO t VALUES (100, 0, 0, 'text 12')", false),
-        // Row relocation to other blocks is no conflict, unless the rows are also changed.
+        // Row relocation to other blocks does not conflict with a read, unless the rows are also changed.
         ("SELECT v FROM t WHERE k = 5", "VACUUM FULL t", true),
         ("SELECT v FROM t WHERE k = 5", "UPDATE t SET v = 0 WHERE k = 5; VACUUM FULL t", false),
         (
@@ -202,7 +202,7 @@ fn repeatable_read_transactions_are_not_validated() {
 
 #[test]
 fn read_sets_are_compared_up_to_a_thousand_predicates() {
-    // With more predicates, the transaction counts as a reader of the whole table.
+    // With more predicates, the transaction is treated as a reader of the whole table.
     for (keys, theirs, both) in [(900, 5_000, true), (900, 300, false), (1_500, 5_000, false)] {
         let database = Database::in_memory().unwrap();
         let (session, other) = (serializable(&database), database.session());
@@ -223,8 +223,8 @@ fn read_sets_are_compared_up_to_a_thousand_predicates() {
     }
 }
 
-/// Random statement of a transaction that changes only even or only odd keys, so that two transactions never wait for
-/// each other.
+/// Random statement of transaction `who`. Transaction 0 changes only even keys and transaction 1 only odd keys, so they
+/// never wait for each other.
 fn statement(random: &mut Random, who: usize, new_key: &mut i64) -> String {
     let (k, g, v) = (random.below(30) * 2 + who, random.below(7), random.below(100));
     let (read_key, own) = (random.below(60), format!("k % 2 = {who}"));
@@ -248,7 +248,7 @@ fn statement(random: &mut Random, who: usize, new_key: &mut i64) -> String {
     }
 }
 
-/// Rows of a query, or whether a statement failed.
+/// Rows of a query, or an empty string for another statement. Returns the SQLSTATE of a failed statement.
 fn outcome(session: &Session, sql: &str) -> Result<String, &'static str> {
     match sql.starts_with("SELECT") {
         true => rows(session, sql).map_err(|error| error.sqlstate()),

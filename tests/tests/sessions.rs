@@ -507,7 +507,7 @@ fn a_table_replaced_by_a_query_on_itself_loses_no_row_of_another_session() {
     }
 }
 
-/// With several threads, the rows of a table come in the order in which they were inserted, whether few or many pass.
+/// With several threads, a scan returns rows in insertion order, whether few or many rows pass the filter.
 #[test]
 fn rows_without_order_by_come_in_the_order_of_the_table() {
     let settings = Settings { threads: 4, ..Settings::default() };
@@ -542,7 +542,7 @@ fn rows_without_order_by_come_in_the_order_of_the_table() {
     assert!(error.to_string().contains("division by zero"), "{error}");
 }
 
-/// One thread waits for rows that are not ready, such as those of files, and does not poll them in a loop.
+/// A single thread waits for inputs that are not ready, such as files, and does not poll them in a loop.
 #[test]
 fn one_thread_reads_several_inputs_in_order() {
     for threads in [1, 2] {

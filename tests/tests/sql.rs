@@ -1,4 +1,4 @@
-//! Every file under `tests/sql`, in every layout.
+//! Runs every file under `tests/sql` in every layout.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of this file is a test")]
 

@@ -1,4 +1,4 @@
-//! Temporary relations: sessions, databases that are open read-only, blocks on disk, and what remains of them.
+//! Temporary relations: in several sessions, in databases that are open read-only, and with blocks on disk.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this file is a test")]
 
@@ -58,7 +58,7 @@ fn each_session_has_its_own_temporary_relations() {
     run(&two, "CREATE TEMP TABLE t (a bigint PRIMARY KEY); INSERT INTO t VALUES (100)");
     assert_eq!((number(&one, "SELECT sum(a) FROM t"), number(&two, "SELECT sum(a) FROM t")), (21, 100));
     assert_eq!(number(&one, "SELECT sum(a) FROM public.t"), 1);
-    // Both sessions change rows in transactions at once; the locks of their tables are apart.
+    // Both transactions change rows at the same time: their temporary tables have separate locks.
     run(&one, "BEGIN; UPDATE t SET a = a + 1; UPDATE public.t SET a = 2");
     run(&two, "BEGIN; UPDATE t SET a = a + 1; INSERT INTO public.t VALUES (3)");
     run(&one, "COMMIT");
@@ -85,7 +85,7 @@ fn a_view_over_a_temporary_table_is_temporary() {
     assert_eq!(state, "42P16");
 }
 
-/// A plan in the cache of a permanent table is not one of a temporary table of its name, and the other way round.
+/// The cached plan for a permanent table is not used for a temporary table with the same name, and vice versa.
 #[test]
 fn cached_plans_follow_the_names() {
     let database = Database::in_memory().unwrap();
@@ -127,7 +127,7 @@ fn cached_plans_follow_the_names() {
     assert_eq!(number(&session, "SELECT a FROM t WHERE id = 3"), 503);
 }
 
-/// The commits of other sessions do not disturb temporary tables, and the other way round.
+/// Commits of other sessions conflict with changes of permanent tables, but not with changes of temporary tables.
 #[test]
 fn permanent_changes_conflict_and_temporary_ones_do_not() {
     let database = Database::in_memory().unwrap();
@@ -147,7 +147,7 @@ fn permanent_changes_conflict_and_temporary_ones_do_not() {
         // A transaction that fails undoes its temporary changes too.
         assert_eq!(number(&one, "SELECT count(*) FROM u"), 1);
     }
-    // The name is taken by a commit of another session, so the whole transaction fails.
+    // Another session commits a table with this name first, so the whole transaction fails.
     run(&one, "BEGIN; CREATE TABLE x (a bigint); INSERT INTO u VALUES (2); CREATE TEMP TABLE y (a bigint)");
     run(&two, "CREATE TABLE x (b text)");
     assert_eq!(error(&one, "COMMIT").1, "42P07");
@@ -191,7 +191,7 @@ fn a_database_that_is_open_read_only_has_temporary_relations() {
     }
     assert_eq!(error(&session, "BEGIN READ ONLY; CREATE TEMP TABLE r (a int)").1, "25006");
     run(&session, "ROLLBACK; BEGIN READ ONLY; INSERT INTO s (a) VALUES (5); COMMIT");
-    // The ids of a table that the writer creates are not those of a temporary one.
+    // A table that the writer creates does not get the id of a temporary table.
     run(&writing, "CREATE TABLE later (a bigint); INSERT INTO later VALUES (77)");
     session.refresh().unwrap();
     assert_eq!(number(&session, "SELECT a FROM later"), 77);
@@ -199,7 +199,7 @@ fn a_database_that_is_open_read_only_has_temporary_relations() {
     assert_eq!(files(&path), before);
 }
 
-/// The blocks of temporary tables go to a file without a name, so that a killed process leaves nothing.
+/// The blocks of temporary tables are in a file without a name, so a killed process leaves no file.
 #[test]
 fn nothing_remains_of_a_table_that_is_larger_than_memory() {
     let directory = tempfile::tempdir().unwrap();
@@ -211,7 +211,7 @@ fn nothing_remains_of_a_table_that_is_larger_than_memory() {
     let before = files(&path);
     for layout in ["column", "row"] {
         let session = database.session();
-        // Larger than all memory if it is not compressed.
+        // Without compression, the table is larger than the memory limit.
         let create = format!(
             "CREATE TEMP TABLE big WITH (layout = '{layout}', compression = none, block_size = '1MiB')
              AS SELECT i, md5(i::text) AS s FROM generate_series(1, 1000000) AS g(i)"
@@ -227,7 +227,7 @@ fn nothing_remains_of_a_table_that_is_larger_than_memory() {
     }
 }
 
-/// Small inserts collect in memory. Commits write them to blocks, because the mover does not know the table.
+/// Rows of small inserts collect in memory. Commits write them to blocks, because the mover ignores temporary tables.
 #[test]
 fn many_small_inserts_become_blocks() {
     let mover = MoverOptions { delta_rows: 1_000, ..MoverOptions::default() };

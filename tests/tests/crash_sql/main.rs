@@ -1,7 +1,7 @@
-//! A simulated machine stops at a change of the disk, while a session runs SQL and the mover works. Each run is tested
-//! with many such changes. The SQL has changes of rows under all kinds of constraints, transactions with DDL, layout
-//! rewrites, index builds, VACUUM and checkpoints. Whatever the disk then holds, the database reopens with every
-//! acknowledged statement, and with either all or nothing of the statement that was running.
+//! A simulated machine crashes at a change of its disk, while a session runs SQL and the mover works. Each run is
+//! repeated with crashes at many such changes. The statements change rows under all kinds of constraints, run DDL in
+//! transactions, rewrite layouts, build indexes, run VACUUM and take checkpoints. After the crash, the database must
+//! contain every acknowledged statement, and all or nothing of the statement that was running.
 //!
 //! A seed determines the statements of each run. A run on a working disk records the contents of the database after
 //! each step.
@@ -24,17 +24,17 @@ use taut_testkit::number_from_environment;
 
 use crate::script::{Step, steps};
 
-/// Crash points of each test, over as many seeds as necessary. Nightly runs have more.
+/// Number of crash points of each test. Nightly runs have more.
 const CRASH_POINTS: u64 = 60;
-/// Crash points of one run, which has some hundred changes of the disk.
+/// Number of crash points of one seed. A run has several hundred changes of the disk.
 const POINTS_OF_A_RUN: u64 = 20;
 /// Maximum number of retries of a step that conflicts with the mover.
 const TRIES: usize = 50;
 
-/// Contents and definitions of a database, as text by table.
+/// Definitions and rows of the tables of a database, as text.
 type Contents = Vec<String>;
 
-/// Settings with bounds that a few rows reach. Every second run has a mover.
+/// Settings with thresholds that a few rows reach. The mover is on for odd seeds.
 fn settings(seed: u64) -> Settings {
     let mover = MoverOptions {
         is_on: seed % 2 == 1,
@@ -81,7 +81,8 @@ fn contents(session: &Session) -> Contents {
     definitions.iter().map(|sql| text(session, sql)).chain(rows).collect()
 }
 
-/// Runs a step. Returns an error if it was not acknowledged. A step that a constraint refuses counts as done.
+/// Runs a step. Returns an error if the step was not acknowledged. A step that fails with its expected constraint
+/// violation is a success.
 fn run(session: &Session, step: &Step) -> Result<(), Error> {
     let mut tries = 0;
     'again: loop {
@@ -125,7 +126,7 @@ impl History {
         Self { seed, steps, states, changes }
     }
 
-    /// Runs the steps until the machine stops. Returns how many were acknowledged.
+    /// Runs the steps until the machine crashes at disk change `at`. Returns the number of acknowledged steps.
     fn run(&self, disk: &SimulatedDisk, at: u64) -> usize {
         disk.set_fault(Some(Fault::CrashAt(at)));
         let database = match open(disk, self.seed) {
@@ -144,8 +145,8 @@ impl History {
         self.steps.iter().position(failed).unwrap_or(self.steps.len())
     }
 
-    /// Opens the database, whose contents must be those after one of the `possible` numbers of steps. Returns the
-    /// greatest such number.
+    /// Opens the database and asserts that its contents are those after one of the `possible` numbers of steps. Returns
+    /// the database and the greatest such number.
     fn check(&self, disk: &SimulatedDisk, possible: RangeInclusive<usize>, context: &str) -> (Database, usize) {
         let database = open(disk, self.seed).unwrap_or_else(|error| panic!("{context}: {error}"));
         let session = database.session();
@@ -190,8 +191,9 @@ fn assert_whole(database: &Database, context: &str) {
     session.execute("SET mover = on").unwrap();
 }
 
-/// Calls `test` with the disk at crash points spread evenly over the runs of as many seeds as necessary. Points that a
-/// run does not reach do not count, because the mover makes its changes at any time.
+/// Calls `test` with the disk after crashes at points spread evenly over each run. Uses as many seeds as necessary. The
+/// number of changes varies with the timing of the mover, so a run may end before its crash point. Such a point is not
+/// counted.
 fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &str)) {
     let wanted = number_from_environment("TAUT_CRASH_POINTS").unwrap_or(CRASH_POINTS);
     let (mut tested, mut seed) = (0, first_seed);
@@ -220,13 +222,14 @@ fn for_crashes(first_seed: u64, test: impl Fn(&History, &SimulatedDisk, usize, &
 fn every_acknowledged_statement_survives_whole_and_later_ones_run() {
     for_crashes(0, |history, disk, acknowledged, context| {
         let possible = history.possible(acknowledged);
-        // 0 is a killed process, whose disk loses nothing. The others are seeds of power losses.
+        // 0 means a killed process, which loses no data on disk. Other values are seeds of power losses.
         for loss in 0..4 {
             let disk = if loss == 0 { disk.after_kill() } else { disk.after_power_loss(loss) };
             let context = format!("{context}, {}", if loss == 0 { "killed".into() } else { format!("loss {loss}") });
             let (database, done) = history.check(&disk, possible.clone(), &context);
             drop(database);
-            // The state that was seen stays, and the remaining steps lead to the expected end state.
+            // A state that was visible once survives another power loss. The remaining steps lead to the expected end
+            // state.
             let (database, _) = history.check(&disk.after_power_loss(loss), done..=done, &format!("{context}, seen"));
             let session = database.session();
             for step in &history.steps[done..] {

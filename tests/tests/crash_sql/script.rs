@@ -1,4 +1,4 @@
-//! Steps of a run, drawn by a seed.
+//! Random steps of a run, determined by a seed.
 
 use taut_testkit::Random;
 
