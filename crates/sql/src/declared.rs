@@ -121,7 +121,7 @@ pub enum ColumnChange {
         column: String,
         /// Whether a missing column is ignored.
         if_exists: bool,
-        /// Whether to drop what depends on the column too.
+        /// Whether to drop dependent objects too.
         cascade: bool,
     },
     /// `RENAME COLUMN`

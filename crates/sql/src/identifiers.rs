@@ -39,7 +39,7 @@ pub fn normalize(identifier: &Ident) -> String {
     }
 }
 
-/// Name that consists of one identifier, such as that of a schema.
+/// Name that consists of one identifier, such as the name of a schema.
 ///
 /// # Errors
 /// If the name is qualified.
@@ -50,7 +50,7 @@ pub fn single_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// Name of a table, view, sequence or index that a statement defines or changes: with its schema, or without.
+/// Reference to a table, view, sequence or index that a statement defines or changes, with or without a schema.
 ///
 /// # Errors
 /// If the name is in another database, or in a read-only schema.

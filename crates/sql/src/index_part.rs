@@ -25,8 +25,8 @@ impl Display for IndexPart {
 }
 
 impl IndexPart {
-    /// Name of the part in the generated name of an index: that of the column, or of the function that the expression
-    /// calls, as in PostgreSQL.
+    /// Name of the part in the generated name of an index: the name of the column or of the called function, as in
+    /// PostgreSQL.
     pub(crate) fn name(&self) -> String {
         fn name_of(expression: &Expr) -> Option<String> {
             match expression {

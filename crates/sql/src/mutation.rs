@@ -202,7 +202,7 @@ impl Mutation {
         }
     }
 
-    /// Converts a statement for which [`Mutation::is_mutation`] holds.
+    /// Converts a statement for which [`Mutation::is_mutation`] returns true.
     ///
     /// # Errors
     /// If the statement has parts that are not supported.
@@ -252,8 +252,8 @@ impl Mutation {
         }
     }
 
-    /// The query whose columns an `INSERT ... BY NAME` inserts into the columns of the same names. `None` for other
-    /// statements, and after [`Mutation::with_columns`].
+    /// Returns the query of an `INSERT ... BY NAME`, whose column names are the names of the target columns. Returns
+    /// `None` for other statements, and after [`Mutation::with_columns`].
     pub fn query_by_name(&self) -> Option<Box<Query>> {
         let Parts::Insert(insert) = &self.parts else { return None };
         let mut query = insert.query_by_name()?;
@@ -261,7 +261,7 @@ impl Mutation {
         Some(query)
     }
 
-    /// An `INSERT ... BY NAME` with the names of the columns of its query.
+    /// Returns an `INSERT ... BY NAME` with its target columns. `names` are the column names of its query.
     pub fn with_columns<'a>(&self, names: impl Iterator<Item = &'a str>) -> Self {
         let mut mutation = self.clone();
         if let Parts::Insert(insert) = &mut mutation.parts {
@@ -270,8 +270,8 @@ impl Mutation {
         mutation
     }
 
-    /// Converts an `INSERT` of one row into the `UPDATE` that runs when a row with its key exists. For `DO NOTHING` it
-    /// sets no column. Returns `None` for statements that one such update cannot express.
+    /// Converts an `INSERT` of one row into the `UPDATE` that runs when a row with its key exists. The update for `DO
+    /// NOTHING` sets no column. Returns `None` for statements that one such update cannot express.
     ///
     /// # Errors
     /// If [`Mutation::query`] fails on the same names or values.
@@ -282,7 +282,7 @@ impl Mutation {
         Ok(update.map(|update| Self { kind: MutationKind::Update, parts: Parts::Update(update), ..self.clone() }))
     }
 
-    /// Indexes of the table's columns to which the statement may assign other values. `None` means all columns.
+    /// Indexes of the table's columns to which the statement may assign new values. `None` means all columns.
     ///
     /// # Errors
     /// If [`Mutation::query`] fails on the same names or values.

@@ -77,7 +77,7 @@ pub fn list_pivot_values(statement: &mut EngineStatement, texts: &[String], type
     }
 }
 
-/// Refuses statements whose columns must be known before they run.
+/// Returns an error for statements whose columns must be known before they run.
 pub(crate) fn check(statement: &EngineStatement) -> Result<()> {
     let refused = match statement {
         EngineStatement::Statement(ast) => match ast.as_ref() {
@@ -96,17 +96,17 @@ struct WithScope {
     with: With,
     /// Addresses of the queries.
     queries: Vec<*const Query>,
-    /// Number of queries that the visited part sees.
+    /// Number of queries that are visible to the visited part.
     visible: usize,
 }
 
-/// Visitor that stops at the first `PIVOT` without values, after those in its table. Returns the query of its values.
+/// Visitor that stops at the first `PIVOT` without values, inner ones first. Returns the query for its values.
 struct OpenPivotFinder {
     scopes: Vec<WithScope>,
 }
 
 impl OpenPivotFinder {
-    /// Sets the number of queries that a query in `WITH` sees, or that the parts after it see.
+    /// Sets the number of visible queries for a query in `WITH`, or for the parts after it if `is_after` is true.
     fn set_visible(&mut self, query: &Query, is_after: bool) {
         if let Some(scope) = self.scopes.last_mut()
             && let Some(position) = scope.queries.iter().position(|known| std::ptr::eq(*known, query))
@@ -115,7 +115,7 @@ impl OpenPivotFinder {
         }
     }
 
-    /// The `WITH` that a query needs here.
+    /// Returns a `WITH` clause with the queries that are visible to the visited part. Returns `None` if there are none.
     fn with(&self) -> Option<With> {
         let mut with = self.scopes.first()?.with.clone();
         let mut visible: Vec<Cte> = Vec::new();

@@ -1,8 +1,8 @@
 //! `ORDER BY ALL` of queries whose number of columns is known only when they are planned: `SELECT *`, `UNION` and
 //! `VALUES`.
 //!
-//! The planner orders the first by the names of the columns, which may be equal, and the others not at all. Therefore
-//! this module marks the clause, and the caller replaces the mark in the plan:
+//! The planner orders `SELECT *` by the column names, which may be equal, and ignores the clause in the other two.
+//! Therefore this module marks the clause, and the caller replaces the mark in the plan:
 //!
 //! ```text
 //! written    SELECT * FROM t ORDER BY ALL DESC

@@ -290,7 +290,7 @@ pub(crate) fn number_question_marks(sql: &str) -> Cow<'_, str> {
     if !sql.contains('?') {
         return Cow::Borrowed(sql);
     }
-    // Invalid tokens are left to the parser, whose error is better.
+    // The parser reports a better error for invalid tokens.
     let Ok(tokens) = Tokenizer::new(&Grammar, sql).tokenize_with_location() else {
         return Cow::Borrowed(sql);
     };

@@ -24,7 +24,7 @@ use crate::syntax::{aliased, wildcard_options};
 pub struct ReplacedColumns {
     /// The statement. It has the columns of the original in another order, and is for planning only.
     pub statement: EngineStatement,
-    /// The names.
+    /// Names of the replaced columns.
     pub names: HashSet<String>,
 }
 

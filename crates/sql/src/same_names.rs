@@ -9,8 +9,8 @@
 //!   planned    SELECT "sales.t".a, "public.t".a FROM sales.t AS "sales.t", t AS "public.t"
 //! ```
 //!
-//! A name finds its relation as in PostgreSQL: in the innermost query that has one. `t.a` is ambiguous there if several
-//! relations have the name, and `sales.t.a` needs a relation without an alias.
+//! A name is resolved as in PostgreSQL, in the innermost query that has a relation with this name. `t.a` is ambiguous
+//! if several relations of that query have the name. `sales.t.a` needs a relation without an alias.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ pub type QualifiedName = (String, String);
 /// no other form. `resolve` returns the relation to which a name without a schema refers.
 ///
 /// # Errors
-/// If a name is ambiguous, specified twice, or that of a relation which cannot be referenced there.
+/// If a name is ambiguous or specified twice, or if it refers to a relation that is not visible there.
 pub fn with_distinct_relations(
     statement: &EngineStatement,
     resolve: &dyn Fn(&str) -> Option<QualifiedName>,
@@ -63,7 +63,7 @@ fn needs_distinct_relations(ast: &Ast) -> bool {
     ast.visit(&mut finder).is_break() || finder.names.values().any(|schemas| schemas.len() > 1)
 }
 
-/// Visitor that stops at a column with a schema, and collects the schemas of relations by the names of these.
+/// Visitor that stops at a column with a schema, and collects the schemas of relations by relation name.
 #[derive(Default)]
 struct SchemaFinder {
     names: BTreeMap<String, BTreeSet<Option<String>>>,
@@ -98,7 +98,7 @@ struct WrittenName {
     name: String,
 }
 
-/// The name by which the columns of a factor are named, and the name of the table if it has no alias.
+/// Returns the name that qualifies the columns of a factor, and the name of the table if the factor has no alias.
 fn reference_name(factor: &TableFactor) -> Option<(String, Option<WrittenName>)> {
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
@@ -138,11 +138,11 @@ fn schema_in(database: &str, schema: &str) -> String {
 
 /// A relation of a `FROM` clause.
 struct Binding {
-    /// The name by which its columns are named.
+    /// Name that qualifies the columns of the relation.
     name: String,
     /// The relation, if it has no alias.
     relation: Option<QualifiedName>,
-    /// The alias that it gets.
+    /// Alias that the relation has in the rewritten statement.
     alias: Option<String>,
 }
 
@@ -161,7 +161,7 @@ struct RelationRewriter<'a> {
     scopes: Vec<FromScope>,
     /// Queries in the `WITH` clauses around the visited part.
     with_queries: HashSet<*const Query>,
-    /// The `SELECT`s whose scopes are those of their queries, so that `ORDER BY` sees them.
+    /// `SELECT`s that share the scope of their query, in which `ORDER BY` resolves names too.
     bodies: HashSet<*const Select>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> RelationRewriter<'a> {
         Ok(())
     }
 
-    /// The relation of a factor, which gets its alias.
+    /// Returns the binding of a factor, and sets the alias of the factor.
     fn binding(&self, factor: &mut TableFactor) -> Option<Binding> {
         let (name, written) = reference_name(factor)?;
         let TableFactor::Table { name: table, alias, .. } = factor else {
@@ -222,7 +222,8 @@ impl<'a> RelationRewriter<'a> {
         Some(Binding { name, relation, alias: new_alias })
     }
 
-    /// Replaces the relation before the last of some names. `None` if no relation has the name, or it has no alias.
+    /// Returns the alias of the relation `parts`: a name, or a schema and a name. Returns `None` if there is no such
+    /// relation, or if the rewrite gives it no alias.
     fn replaced(&self, parts: &[String]) -> Result<Option<String>> {
         let visible = || self.scopes.iter().rev().filter(|scope| scope.hidden == 0).map(|scope| &scope.bindings);
         let named = |name: &String| {
@@ -256,7 +257,7 @@ impl<'a> RelationRewriter<'a> {
         }
     }
 
-    /// Replaces the relation of a column.
+    /// Replaces the qualifier of a column by the alias of its relation.
     fn replace_in_column(&self, parts: &mut Vec<Ident>) -> Result<()> {
         let names: Vec<String> = parts.iter().map(normalize).collect();
         let relation = match names.as_slice() {
@@ -283,7 +284,7 @@ impl<'a> RelationRewriter<'a> {
         Ok(())
     }
 
-    /// Opens the scope of a `SELECT` whose query has opened one, which gets its relations.
+    /// Adds the relations of a `SELECT` to the innermost scope, and replaces the qualifiers of its wildcards.
     fn fill_scope(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         let bound = self.bind(select).and_then(|bindings| {
             if let Some(scope) = self.scopes.last_mut() {

@@ -17,7 +17,7 @@ pub enum Setting {
     TempDirectory,
     /// Time limit of each statement.
     StatementTimeout,
-    /// Whether rows come in the order of the table where the order is visible.
+    /// Whether queries without `ORDER BY` return rows in the order of the table.
     PreserveInsertionOrder,
     /// Schemas in which names without a schema are looked up.
     SearchPath,
@@ -211,7 +211,8 @@ impl IsolationLevel {
         }
     }
 
-    /// Returns the level with a name, ignoring case. Accepts the synonyms `snapshot` and `read uncommitted`.
+    /// Returns the level with a name, ignoring case. Accepts the synonyms `snapshot` and `read uncommitted`. Returns
+    /// `None` for other names.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "read committed" | "read uncommitted" => Some(Self::ReadCommitted),

@@ -26,7 +26,7 @@ pub enum Statement {
     CreateTable {
         /// Name of the table.
         name: TableReference,
-        /// Whether the statement says `TEMPORARY`. A table in schema `pg_temp` is temporary too.
+        /// Whether the statement contains `TEMPORARY`. A table in schema `pg_temp` is temporary too.
         temporary: bool,
         /// Effect of a commit on the rows of a temporary table, if specified.
         on_commit: Option<OnCommit>,
@@ -47,7 +47,7 @@ pub enum Statement {
     CreateSequence {
         /// Name of the sequence.
         name: TableReference,
-        /// Whether the statement says `TEMPORARY`.
+        /// Whether the statement contains `TEMPORARY`.
         temporary: bool,
         /// Whether an existing sequence is kept without an error.
         if_not_exists: bool,
@@ -75,7 +75,7 @@ pub enum Statement {
         names: Vec<TableReference>,
         /// Whether missing names are ignored.
         if_exists: bool,
-        /// Whether what depends on them is dropped too.
+        /// Whether dependent objects are dropped too.
         cascade: bool,
     },
     /// `ALTER TABLE`.
@@ -113,7 +113,7 @@ pub enum Statement {
         names: Vec<String>,
         /// Whether missing names are ignored.
         if_exists: bool,
-        /// Whether the relations in the schemas are dropped too, and what depends on them.
+        /// Whether the relations in the schemas and their dependent objects are dropped too.
         cascade: bool,
     },
     /// `ALTER SCHEMA ... RENAME TO`.
@@ -138,7 +138,7 @@ pub enum Statement {
     CreateView {
         /// Name of the view.
         name: TableReference,
-        /// Whether the statement says `TEMPORARY`. A view that reads a temporary relation is temporary too.
+        /// Whether the statement contains `TEMPORARY`. A view that reads a temporary relation is temporary too.
         temporary: bool,
         /// Whether an existing view is replaced.
         or_replace: bool,
@@ -333,7 +333,7 @@ pub enum Statement {
     },
 }
 
-/// Class of a statement. It decides when the statement is rejected, and whether a time limit ends it.
+/// Class of a statement. It determines when the statement is rejected, and whether a time limit ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementClass {
     /// Changes definitions, or rows of a whole table. Contains the name of the command for errors. Rejected in
@@ -342,7 +342,7 @@ pub enum StatementClass {
     /// Changes how the database is stored but not its contents. Contains the name of the command for errors. Rejected
     /// by a database that is open read-only.
     Maintenance(&'static str),
-    /// Begins or ends a transaction, or sets its modes. No time limit ends it, except `COMMIT`.
+    /// Begins or ends a transaction, or sets its modes. Only `COMMIT` is subject to a time limit.
     TransactionControl,
     /// Sets or shows a setting. No time limit ends it.
     Setting,
@@ -436,7 +436,7 @@ pub enum OnCommit {
     Drop,
 }
 
-/// Whether a statement only returns rows.
+/// Whether a statement is a query.
 pub fn is_query(statement: &EngineStatement) -> bool {
     matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
 }
@@ -502,7 +502,7 @@ pub enum CommentedObject {
 /// A change of a sequence.
 #[derive(Clone, Debug)]
 pub enum SequenceChange {
-    /// Options that get other values.
+    /// Options to change, with their new values.
     Options(SequenceOptions),
     /// `RENAME TO`: the new name, in the same schema.
     Rename(String),
@@ -519,7 +519,7 @@ pub struct NewIndex {
     pub kind: IndexKind,
     /// What is indexed, in order.
     pub parts: Vec<IndexPart>,
-    /// Condition of a partial index, which has only rows for which it is true.
+    /// Condition of a partial index. The index contains only the rows for which the condition is true.
     pub predicate: Option<Box<Expr>>,
     /// Whether no two rows may have the same values in these parts.
     pub is_unique: bool,
@@ -528,7 +528,7 @@ pub struct NewIndex {
 }
 
 impl NewIndex {
-    /// Names of the columns of an index that has neither expressions nor a predicate.
+    /// Names of the columns of an index that has neither expressions nor a predicate. Returns `None` for other indexes.
     pub fn column_names(&self) -> Option<Vec<String>> {
         let column = |part: &IndexPart| match part {
             IndexPart::Column(name) => Some(name.clone()),
@@ -537,7 +537,7 @@ impl NewIndex {
         self.parts.iter().map(column).collect::<Option<_>>().filter(|_| self.predicate.is_none())
     }
 
-    /// Names of the parts, of which PostgreSQL composes the name of an index that is given none.
+    /// Distinct names of the parts. As in PostgreSQL, the generated name of an index is composed of them.
     pub fn part_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for part in &self.parts {
@@ -560,7 +560,7 @@ pub enum TableSource {
         /// Constraints and defaults of the table.
         declared: Declared,
     },
-    /// The columns of another table, without its rows and constraints except for `NOT NULL`.
+    /// The columns of another table with their `NOT NULL` constraints, but without its rows and other constraints.
     Like {
         /// Name of the other table.
         table: TableReference,

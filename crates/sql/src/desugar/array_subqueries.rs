@@ -39,7 +39,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Whether a query visibly returns several columns. A `*` is a single item of the select list, so it returns false.
+/// Whether a query visibly returns several columns. Returns false for `*`, which is a single item of the select list.
 fn has_several_columns(query: &Query) -> bool {
     match query.body.as_ref() {
         SetExpr::Select(select) => select.projection.len() > 1,

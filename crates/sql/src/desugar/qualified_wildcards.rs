@@ -1,4 +1,4 @@
-//! `t.*` if `FROM` contains `t` with its schema, as in `SELECT t.* FROM sales.t`.
+//! Rewrites `t.*` if `FROM` contains `t` with its schema, as in `SELECT t.* FROM sales.t`.
 
 use datafusion_sql::sqlparser::ast::{ObjectName, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor};
 

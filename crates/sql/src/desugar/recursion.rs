@@ -12,7 +12,8 @@ use crate::error::SqlError;
 use crate::identifiers::normalize;
 use crate::syntax;
 
-/// Refuses the clauses after a union that reads its own result. Makes each other union with clauses a subquery.
+/// Returns an error for clauses after a union that reads its own result. Moves each other union with such clauses into
+/// a subquery.
 pub(super) fn rewrite(query: &mut Query) -> ControlFlow<SqlError> {
     let Some(with) = query.with.as_mut().filter(|with| with.recursive) else { return ControlFlow::Continue(()) };
     let is_union = |table: &&mut Cte| matches!(*table.query.body, SetExpr::SetOperation { .. });

@@ -10,7 +10,7 @@ use crate::syntax::{aliased, has_query, is_default, select};
 const QUERY_ROWS_MAX: usize = 256;
 
 /// Rewrites rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`. Rows without a subquery stay in `VALUES`. A
-/// list with `DEFAULT` stays as it is.
+/// list with `DEFAULT` stays unchanged.
 pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
     let SetExpr::Values(values) = body else { return };
     let has_query = |row: &Parens<Vec<Expr>>| row.content.iter().any(has_query);
@@ -36,7 +36,8 @@ pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
 }
 
 /// Casts literals of a `VALUES` list in `FROM` to the type that another row names, as PostgreSQL does. The planner
-/// refuses a column with a date in one row and text in another, and makes decimals of double precision and `0.5`.
+/// refuses a column with a date in one row and text in another, and converts a column with double precision and `0.5`
+/// to decimals.
 ///
 /// ```text
 ///   (VALUES (date '2024-01-05'), ('2024-01-06')) AS v    the text is a date
@@ -108,8 +109,8 @@ fn named_type(expression: &Expr) -> Option<DataType> {
     }
 }
 
-/// Whether a cast to a type keeps every value that it can read. A cast to `varchar(1)` cuts, and PostgreSQL drops the
-/// length of a type where it differs between rows.
+/// Whether a cast to a type keeps every value that it can read. A cast to `varchar(1)` truncates, and PostgreSQL
+/// ignores the length of a type if it differs between rows.
 fn keeps_value(data_type: &DataType) -> bool {
     is_floating(data_type)
         || matches!(

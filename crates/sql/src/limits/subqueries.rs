@@ -7,8 +7,8 @@ use datafusion_sql::sqlparser::ast::{Expr, Visit, Visitor};
 
 use crate::error::{Result, SqlError};
 
-/// Maximum nested subqueries of expressions. The planner visits each of them twice, with all that it contains, so the
-/// time doubles with each level.
+/// Maximum nested subqueries of expressions. The planner visits each subquery twice, with everything in it, so the time
+/// doubles with each level.
 const SUBQUERIES_MAX: usize = 16;
 
 /// Checks that a statement does not nest more subqueries in expressions than can be planned.

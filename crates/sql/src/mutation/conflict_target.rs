@@ -24,7 +24,7 @@ pub fn replace_conflict_targets(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -
     if !sql.as_bytes().windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)) {
         return tokens;
     }
-    // Invalid tokens are left to the parser, whose error is better.
+    // The parser reports a better error for invalid tokens.
     let Some(read) = tokens.clone().or_else(|| Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()) else {
         return tokens;
     };
@@ -68,8 +68,8 @@ fn begins_target(tokens: &[TokenWithSpan]) -> bool {
     is_word(&tokens[0], Keyword::ON) && is_word(&tokens[1], Keyword::CONFLICT) && tokens[2].token == Token::LParen
 }
 
-/// The name that stands for the target at the start of `tokens`, and the number of tokens up to its end. `None` if the
-/// target is a list of columns, or is not valid.
+/// Returns the name that represents the target at the start of `tokens`, and the number of tokens that it replaces.
+/// Returns `None` if the target is a list of columns, or is not valid.
 fn target_name(tokens: &[TokenWithSpan]) -> Option<(String, usize)> {
     let close = closing_parenthesis(tokens)?;
     let has_predicate = tokens.get(close + 1).is_some_and(|token| is_word(token, Keyword::WHERE));
@@ -94,7 +94,7 @@ fn target_name(tokens: &[TokenWithSpan]) -> Option<(String, usize)> {
     Some((format!("{PREFIX}SELECT {}{predicate}", parts.join(", ")), parser.index()))
 }
 
-/// Index of the parenthesis that closes a list whose first token is the first of `tokens`.
+/// Index of the parenthesis that closes a list. `tokens` begin after the opening parenthesis of the list.
 fn closing_parenthesis(tokens: &[TokenWithSpan]) -> Option<usize> {
     let mut depth = 0_usize;
     tokens.iter().position(|token| match token.token {

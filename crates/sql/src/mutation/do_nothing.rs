@@ -17,7 +17,7 @@ pub fn replace_do_nothing(sql: &str) -> Option<Vec<TokenWithSpan>> {
     if !contains("matched") || !contains("nothing") {
         return None;
     }
-    // Invalid tokens are left to the parser, whose error is better.
+    // The parser reports a better error for invalid tokens.
     let tokens = Tokenizer::new(&Grammar, sql).tokenize_with_location().ok()?;
     let mut words = tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
     let mut is_replaced = false;

@@ -70,14 +70,14 @@ enum ConflictAction {
 pub enum ConflictTarget {
     /// A key over these columns.
     Columns(Vec<String>),
-    /// A unique index on these parts. If it is partial, its predicate is true in all rows for which `predicate` is.
+    /// A unique index on these parts. If the index is partial, `predicate` implies its predicate.
     Parts {
         /// Columns and expressions, in any order.
         parts: Vec<IndexPart>,
         /// Condition after `WHERE`.
         predicate: Option<Box<Expr>>,
     },
-    /// The constraint of this name.
+    /// The constraint with this name.
     Constraint(String),
 }
 
@@ -87,7 +87,8 @@ impl Conflict {
         matches!(self.action, ConflictAction::DoUpdate(_) | ConflictAction::Replace)
     }
 
-    /// The statement, if it is `INSERT OR REPLACE` or `INSERT OR IGNORE`, which need a key of the table.
+    /// Returns the name of an `INSERT OR REPLACE` or `INSERT OR IGNORE`, which need a key of the table. Returns `None`
+    /// for `ON CONFLICT`.
     pub fn insert_or(&self) -> Option<&'static str> {
         match self.action {
             ConflictAction::Ignore => Some("INSERT OR IGNORE"),
@@ -118,7 +119,7 @@ impl Conflict {
     }
 }
 
-/// Whether an `INSERT` has a part that DataFusion does not plan, so that it becomes a mutation.
+/// Whether an `INSERT` has a part that DataFusion does not plan, and therefore becomes a mutation.
 pub(super) fn needs_mutation(insert: &Ast) -> bool {
     insert.on.is_some()
         || insert.or.is_some()
@@ -277,7 +278,7 @@ impl Insert {
             ConflictAction::DoUpdate(update) if update.selection.is_none() => &update.assignments,
             ConflictAction::DoUpdate(_) => return Ok(None),
             ConflictAction::Replace => match self.replacement(target, columns, key)?.assignments {
-                // The statement counts the row that stays as it is, as one that it changes.
+                // The statement counts the existing row as changed, although no column changes.
                 assignments if assignments.is_empty() => return Ok(None),
                 assignments => &{ assignments },
             },
@@ -315,7 +316,8 @@ impl Insert {
         Ok(Some(Update::where_holds(assignments, all_of(is_key))))
     }
 
-    /// The rows to insert, as the statement lists them, and for each column of the table an expression over them.
+    /// Returns the rows of the statement as a relation, and for each column of the table an expression over this
+    /// relation.
     fn source(&self, target: &Target, columns: &[TargetColumn<'_>]) -> Result<(TableFactor, Vec<Expr>)> {
         let Some(source) = &self.source else {
             let defaults = columns.iter().map(|column| aliased(column.default(), column.name)).collect();
@@ -365,7 +367,7 @@ impl Insert {
     /// their column.
     ///
     /// # Errors
-    /// If a column that is `GENERATED ALWAYS` gets another value than `DEFAULT`.
+    /// If a column that is `GENERATED ALWAYS` gets a value other than `DEFAULT`.
     fn with_defaults(&self, source: &Query, indexes: &[usize], columns: &[TargetColumn<'_>]) -> Result<Box<Query>> {
         let mut source = Box::new(source.clone());
         let columns: Vec<TargetColumn<'_>> = columns.iter().map(|column| self.overridden(column)).collect();
@@ -373,7 +375,7 @@ impl Insert {
             for row in &mut values.rows {
                 for (value, index) in row.content.iter_mut().zip(indexes) {
                     *value = match self.ignores_value(&columns[*index]) {
-                        // The default is computed for the row, and must not be computed here too.
+                        // The default is computed later for each row, so it must not be computed here too.
                         true => null(),
                         false => columns[*index].inserted_value(value)?,
                     };
@@ -386,7 +388,7 @@ impl Insert {
         Ok(source)
     }
 
-    /// The column as it is under `OVERRIDING`, where an identity column takes a value.
+    /// Returns the column with the effect of `OVERRIDING`: an identity column then accepts values.
     fn overridden<'a>(&self, column: &TargetColumn<'a>) -> TargetColumn<'a> {
         let is_overridden = column.is_identity && self.modifiers.overriding.is_some();
         TargetColumn { generated: column.generated.filter(|_| !is_overridden), ..*column }
@@ -414,7 +416,8 @@ impl Insert {
         Ok(DoUpdate { assignments: assignments.collect(), selection: None })
     }
 
-    /// The query of an `INSERT ... BY NAME` whose columns are not known yet.
+    /// Returns the query of an `INSERT ... BY NAME` whose columns are not known yet. Returns `None` for other
+    /// statements.
     pub fn query_by_name(&self) -> Option<Box<Query>> {
         let source = self.source.clone().filter(|_| self.modifiers.by_name)?;
         let all = SelectItem::Wildcard(WildcardAdditionalOptions::default());
@@ -428,7 +431,8 @@ impl Insert {
     }
 }
 
-/// Computes the generated columns of proposed rows. Hidden ones come last, because they may read the others.
+/// Computes the generated columns of proposed rows. Hidden columns are computed last, because they may read the other
+/// columns.
 fn with_expressions(rows: TableFactor, columns: &[TargetColumn<'_>]) -> TableFactor {
     [false, true].into_iter().fold(rows, |rows, is_hidden| {
         let computed =
@@ -469,7 +473,7 @@ pub fn values_error(table: &str, columns: usize, values: usize) -> SqlError {
     SqlError::syntax(format!("{problem}: table {table:?} takes {columns} values, {values} are given"))
 }
 
-/// `NOT EXISTS` of a row of the table that meets a condition.
+/// `NOT EXISTS` of rows of the table for which a condition is true.
 fn not_exists(target: &Target, condition: Expr) -> Expr {
     let one = aliased(Action::Insert.code(), ACTION);
     let subquery = select(vec![one], vec![without_joins(target.relation())], Some(condition));

@@ -29,7 +29,7 @@ pub(super) enum Overriding {
     UserValue,
 }
 
-/// Clauses of an `INSERT` that are names in its list of columns.
+/// Clauses of an `INSERT` that are represented by names in its list of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modifiers {
     /// Whether the columns of the query determine the columns of the table by name.
@@ -38,7 +38,7 @@ pub(super) struct Modifiers {
 }
 
 impl Modifiers {
-    /// Removes the clauses from a list of columns.
+    /// Removes the clauses from a list of columns and returns them.
     pub fn take(columns: &mut Vec<ObjectName>) -> Self {
         let mut modifiers = Self::default();
         columns.retain(|column| {
@@ -62,8 +62,8 @@ impl Modifiers {
     }
 }
 
-/// Moves the clauses into the lists of columns, and returns the tokens of the new text. `tokens` are those of the text,
-/// if an earlier step has rewritten it. Returns `tokens` for texts without such clauses.
+/// Moves the clauses into the lists of columns and returns the rewritten tokens. `tokens` is the result of an earlier
+/// rewrite of `sql`, if any. Returns `tokens` if there are no such clauses.
 pub(crate) fn mark_insert_modifiers(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -> Option<Vec<TokenWithSpan>> {
     if !contains(sql, "insert") || !["overriding", "name", "position"].iter().any(|word| contains(sql, word)) {
         return tokens;
@@ -97,7 +97,7 @@ struct Clauses {
 }
 
 impl Clauses {
-    /// Finds the clauses behind `INTO`, where the name of the table is at `start`.
+    /// Finds the clauses after `INTO`. `start` is the index of the first token of the table name.
     fn after_into(tokens: &[TokenWithSpan], start: usize) -> Self {
         let mut at = start + 1;
         while tokens.get(at).is_some_and(|token| token.token == Token::Period) {
@@ -145,7 +145,7 @@ impl Clauses {
             marks.insert(0, Token::LParen);
             marks.push(Token::RParen);
         }
-        // The marks begin the list of columns, or take the place of the last clause.
+        // The marks are inserted at the beginning of the list of columns. Without a list, they replace the last clause.
         let place = self.columns.or_else(|| overriding.or(by_name).map(|clause| clause.start));
         let is_removed = |index: usize| {
             [&self.by_name, &self.overriding].into_iter().flatten().any(|clause| clause.contains(&index))

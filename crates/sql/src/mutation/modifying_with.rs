@@ -1,7 +1,7 @@
 //! Statements that change rows in `WITH`, such as `WITH d AS (DELETE FROM t RETURNING *) SELECT * FROM d`.
 //!
-//! Each such statement becomes a [`Mutation`] of its own, with the queries of `WITH` before it. Where the rest of the
-//! statement reads the rows that it returns, it reads a relation that the caller provides:
+//! Each such statement becomes a separate [`Mutation`], together with the preceding queries of the `WITH`. The rest of
+//! the statement reads the returned rows from a relation that the caller provides:
 //!
 //! ```text
 //!   WITH d AS (SELECT * FROM "taut with 0") SELECT * FROM d
@@ -127,7 +127,7 @@ impl ModifyingWith {
     }
 }
 
-/// Refuses statements that change rows in a `WITH` other than that of the whole statement.
+/// Returns an error if a statement changes rows in a `WITH` that is not at the top level.
 pub(crate) fn check_nested_with(statement: &EngineStatement) -> Result<()> {
     let ast = match statement {
         EngineStatement::Statement(ast) => ast,
@@ -140,7 +140,7 @@ pub(crate) fn check_nested_with(statement: &EngineStatement) -> Result<()> {
     }
 }
 
-/// The `WITH` of a whole statement, which may be the one that is prepared.
+/// The top-level `WITH` of a statement, or of the statement in a `PREPARE`.
 fn whole_with(ast: &Ast) -> Option<&With> {
     match ast {
         Ast::Query(query) => query.with.as_ref(),
@@ -183,13 +183,13 @@ fn is_volatile(query: &Query) -> bool {
         .is_break()
 }
 
-/// A query with the queries of `WITH` before it.
+/// Converts a query to a part. Adds the preceding queries of the outer `WITH`, `visible`, to it.
 fn query_part(query: Query, visible: &With) -> Result<PartStatement> {
     let query = with_visible(query, visible)?;
     Ok(PartStatement::Query(Arc::new(EngineStatement::Statement(Box::new(Ast::Query(Box::new(query)))))))
 }
 
-/// The mutation of a statement, with the queries of `WITH` before it and its own ones.
+/// Converts a statement to a mutation. Adds the preceding queries of the outer `WITH`, `visible`, to its own ones.
 fn mutation(query: Query, visible: &With) -> Result<Mutation> {
     let query = with_visible(query, visible)?;
     match query.with {
@@ -201,10 +201,10 @@ fn mutation(query: Query, visible: &With) -> Result<Mutation> {
     }
 }
 
-/// A query with the queries of `WITH` before it and its own ones.
+/// Adds the preceding queries of the outer `WITH`, `visible`, to the `WITH` of a query.
 ///
 /// # Errors
-/// If one of its own has the name of one before it, which the others before it may read.
+/// If a query of both has the same name, because other queries in `visible` may read that name.
 fn with_visible(mut query: Query, visible: &With) -> Result<Query> {
     let mut with = visible.clone();
     if let Some(own) = query.with.take() {
@@ -228,7 +228,7 @@ fn all_rows(relation: &str) -> Box<Query> {
     select(vec![all], vec![without_joins(table(relation, relation))], None)
 }
 
-/// Refuses reads of the statements in `WITH` that return no rows.
+/// Returns an error if a query reads a statement in `WITH` that returns no rows.
 fn check_references(query: &Query, without_rows: &[String]) -> Result<()> {
     struct ReadFinder<'a> {
         names: &'a [String],
