@@ -46,7 +46,7 @@ pub(crate) use self::values::rewrite_values_with_queries;
 /// Rewrites syntax that the planner does not support, everywhere in a statement.
 ///
 /// # Errors
-/// If a part of the statement is not supported, or is syntax that PostgreSQL refuses. If a window definition extends
+/// If a part of the statement is not supported, or is syntax that PostgreSQL rejects. If a window definition extends
 /// another one, as in `OVER (w ORDER BY a)`, that does not exist or cannot be extended.
 pub(crate) fn desugar(statement: &mut EngineStatement) -> Result<(), SqlError> {
     match statement {

@@ -1,4 +1,4 @@
-//! Syntax that the planner accepts, but PostgreSQL refuses or interprets differently.
+//! Syntax that the planner accepts, but PostgreSQL rejects or interprets differently.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use datafusion_sql::sqlparser::ast::{
 
 use crate::error::SqlError;
 
-/// Refuses an `ORDER BY` with a constant that is not a position, such as `-1`, `1.5` or `'a'`.
+/// Returns an error for an `ORDER BY` with a constant that is not a position, such as `-1`, `1.5` or `'a'`.
 pub(super) fn check_order(query: &Query) -> ControlFlow<SqlError> {
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &query.order_by else {
         return ControlFlow::Continue(());
@@ -34,12 +34,12 @@ pub(super) fn check_order(query: &Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Refuses joins of a `FROM` clause that have no condition.
+/// Returns an error for joins of a `FROM` clause that have no condition.
 pub(super) fn check_joins(select: &Select) -> ControlFlow<SqlError> {
     select.from.iter().try_for_each(check_conditions)
 }
 
-/// Refuses parenthesized joins that have no condition.
+/// Returns an error for parenthesized joins that have no condition.
 pub(super) fn check_nested_joins(table: &TableFactor) -> ControlFlow<SqlError> {
     match table {
         TableFactor::NestedJoin { table_with_joins, .. } => check_conditions(table_with_joins),
@@ -64,7 +64,8 @@ fn check_conditions(from: &TableWithJoins) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Refuses `count(a, b)` and `count(t.*)`, which the planner treats as `count(*)`. Accepts `count(DISTINCT a, b)`.
+/// Returns an error for `count(a, b)` and `count(t.*)`, which the planner treats as `count(*)`. Accepts `count(DISTINCT
+/// a, b)`.
 pub(super) fn check_count(function: &Function) -> ControlFlow<SqlError> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return ControlFlow::Continue(()) };
     let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };

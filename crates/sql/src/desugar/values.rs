@@ -36,7 +36,7 @@ pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
 }
 
 /// Casts literals of a `VALUES` list in `FROM` to the type that another row names, as PostgreSQL does. The planner
-/// refuses a column with a date in one row and text in another, and converts a column with double precision and `0.5`
+/// rejects a column with a date in one row and text in another, and converts a column with double precision and `0.5`
 /// to decimals.
 ///
 /// ```text

@@ -8,7 +8,7 @@ use crate::error::SqlError;
 use crate::identifiers::normalize;
 use crate::syntax::{quoted, wildcard_options};
 
-/// Converts unquoted names to lower case. Refuses a name that occurs twice in one wildcard.
+/// Converts unquoted names to lower case. Returns an error if a name occurs twice in one wildcard.
 pub(super) fn normalize_names(select: &mut Select) -> ControlFlow<SqlError> {
     select.projection.iter_mut().filter_map(wildcard_options).try_for_each(normalize_options)
 }
@@ -35,7 +35,7 @@ fn normalize_options(options: &mut WildcardAdditionalOptions) -> ControlFlow<Sql
     ControlFlow::Continue(())
 }
 
-/// Returns the columns that a wildcard excludes. Qualified names are not returned, because the planner refuses them.
+/// Returns the columns that a wildcard excludes. Qualified names are not returned, because the planner rejects them.
 fn excluded_names(options: &mut WildcardAdditionalOptions) -> impl Iterator<Item = &mut Ident> {
     let names = match &mut options.opt_exclude {
         None => &mut [],

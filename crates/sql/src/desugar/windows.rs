@@ -29,7 +29,7 @@ pub(super) fn resolve_in_query(query: &mut Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Replaces named windows in a `SELECT`. Subqueries have windows of their own.
+/// Replaces named windows in a `SELECT`. Subqueries have their own windows.
 pub(super) fn resolve_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     let Select { distinct, projection, qualify, named_window, .. } = select;
     resolve_definitions(named_window)?;
@@ -39,7 +39,7 @@ pub(super) fn resolve_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     qualify.visit(&mut resolver)
 }
 
-/// Replaces definitions that refine or repeat an earlier one. Refuses two windows of one name.
+/// Replaces definitions that refine or repeat an earlier one. Returns an error for two windows with the same name.
 fn resolve_definitions(windows: &mut [NamedWindowDefinition]) -> ControlFlow<SqlError> {
     for index in 0..windows.len() {
         let (earlier, rest) = windows.split_at_mut(index);

@@ -69,7 +69,8 @@ const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".b
 /// Checks that the delimiter, the quote and the null string of a CSV file can be used together.
 ///
 /// # Errors
-/// If a character is a line break, if the delimiter equals the quote, or if the null string contains one of these.
+/// If the delimiter or the quote is a line break, if the two are equal, or if the null string contains one of them or a
+/// line break.
 pub fn check_csv_characters(delimiter: u8, quote: u8, null: &str) -> Result<()> {
     let excluded = |message: &str| Err(SqlError::CopyOption { message: message.to_owned(), sqlstate: "0A000" });
     let is_line_end = |byte: &u8| matches!(byte, b'\n' | b'\r');

@@ -144,7 +144,8 @@ fn copied(tokens: &[TokenWithSpan], range: Range<usize>) -> impl Iterator<Item =
     tokens[range].iter().map(|token| token.token.clone())
 }
 
-/// Index of the first of `words` after `start` and outside of parentheses. Returns `None` if the query ends before it.
+/// Index of the first of `words` from `start` on and outside of parentheses. Returns `None` if the query has none of
+/// them there.
 fn find(tokens: &[TokenWithSpan], start: usize, words: &[&str]) -> Option<usize> {
     let end = end_of(tokens, start, words);
     words.iter().any(|word| is_word(tokens, end, word)).then_some(end)
