@@ -187,9 +187,10 @@ impl ScalarUDFImpl for CheckedCast {
         Ok(Arc::new(Field::new(self.name(), self.target.clone(), is_nullable)))
     }
 
-    /// A cast of numbers preserves their order if no value becomes null.
+    /// A cast of numbers preserves their order if no value becomes null. A cast of text to numbers does not: `'10'` is
+    /// before `'9'`.
     fn output_ordering(&self, operands: &[ExprProperties]) -> Result<SortProperties> {
-        let is_monotonic = self.target.is_numeric() && !self.is_try;
+        let is_monotonic = operands[0].range.data_type().is_numeric() && self.target.is_numeric() && !self.is_try;
         Ok(if is_monotonic { operands[0].sort_properties } else { SortProperties::Unordered })
     }
 
