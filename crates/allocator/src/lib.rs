@@ -10,19 +10,19 @@ use libmimalloc_sys::mi_option_t;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Whether unused pages are decommitted at once. Otherwise the kernel reclaims them when it needs them. This is the
-/// index of the option in mimalloc 3. The bindings have no name for it.
+/// Index of the option of mimalloc 3 that decommits unused pages. If it is off, the kernel reclaims them when it needs
+/// memory. The bindings have no name for the option.
 const PURGE_DECOMMITS: mi_option_t = 5;
-/// Milliseconds for which unused pages are kept unchanged. The number is the index of this option in mimalloc 3 too.
+/// Index of the option of mimalloc 3 for the time that unused pages stay unchanged, in milliseconds.
 const PURGE_DELAY: mi_option_t = 15;
 /// Ten seconds, because users read results between queries. After a pause longer than the delay, the next query first
 /// waits until mimalloc has released the memory of the last result, and then allocates it again. The default of
 /// mimalloc is one second.
 const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 10_000;
 
-/// Configures mimalloc to leave unused memory to the kernel after ten seconds, for the kernel to reclaim when it needs
-/// it. Until then, allocations reuse the memory unchanged. A process that has just freed a large result therefore still
-/// shows that memory as resident.
+/// Configures mimalloc to offer unused memory to the kernel after ten seconds. The kernel reclaims it when it runs
+/// short of memory. Until then, allocations reuse the memory unchanged. A process that has just freed a large result
+/// therefore still shows that memory as resident.
 ///
 /// Environment variables of mimalloc take precedence: `MIMALLOC_PURGE_DECOMMITS=1` decommits the memory, and
 /// `MIMALLOC_PURGE_DELAY` is the delay in milliseconds.

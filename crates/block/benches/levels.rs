@@ -6,11 +6,11 @@
 //! ```
 //!
 //! The tables have 10 columns of integers and are sorted by all of them: narrow_e (column i uniform in 1..=2^(2.7 i)),
-//! narrow_u (uniform in 1..=100 million) and narrow_s (ranges of narrow_e, Zipf with exponent 2). All rows are drawn
-//! and sorted, 40 bytes each. Evenly spaced blocks of them are built and measured. Times are nanoseconds per row, of
+//! narrow_u (uniform in 1..=100 million) and narrow_s (ranges of narrow_e, Zipf with exponent 2). All rows, of 40 bytes
+//! each, are drawn and sorted. Evenly spaced blocks are built from them and measured. Times are nanoseconds per row, of
 //! one thread with sections in memory. The designs of a layout are measured alternately. The result for a design is
-//! its least time, because other work on the machine affects it least. Each time is followed by its ratio to the time
-//! of the same layout without levels.
+//! its least time, which other work on the machine affects least. The ratio to the time of the same layout without
+//! levels follows each time in parentheses.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
 use std::sync::Arc;

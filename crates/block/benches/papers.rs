@@ -4,10 +4,10 @@
 //! cargo bench -p taut-block --bench papers -- narrow_s packed_row [rows] [every]
 //! ```
 //!
-//! The tables are those of `bench/selection/tables.py`: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
+//! `bench/selection/tables.py` defines the same tables: ten columns of integers, column `i` in `[1, 2^(2.7 i)]`
 //! (`narrow_u`: all in `[1, 100 million]`; `wide_e`: fifty, column `i` in `[1, 2^(4 + 23/50 i)]`). Numbers are
 //! uniform, except in `narrow_s`, where they have a Zipf distribution with exponent 2. Rows are sorted by all columns
-//! from the left (Holloway and DeWitt, 2008, section 4.1). Rows are made in order, part by part, so that the 60
+//! from the left (Holloway and DeWitt, 2008, section 4.1). Rows are generated in order, part by part, so the 60
 //! million rows of the paper need little memory. One block in `every` is scanned.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]
 
@@ -34,7 +34,7 @@ const MEASURED_TIME_MIN: Duration = Duration::from_millis(200);
 
 type Row = Vec<i32>;
 
-/// A table whose rows are drawn one by one, and the source of its numbers.
+/// Generator of the rows of a table.
 struct RandomTable {
     greatest: Row,
     is_zipf: bool,

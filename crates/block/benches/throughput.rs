@@ -4,7 +4,7 @@
 //! cargo bench -p taut-block --bench throughput -- [rows] [layout]
 //! ```
 //!
-//! All figures are for one thread, with sections in memory whose checksums are not verified. Times are CPU times if the
+//! All figures are for one thread, with sections in memory and without verifying checksums. Times are CPU times if the
 //! system reports them, so that other work on the machine affects them little. Short runs are repeated for a tenth of a
 //! second.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and stops at what goes wrong")]

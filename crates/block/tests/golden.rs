@@ -1,7 +1,7 @@
-//! Files that must stay readable. The files `golden/*.block` were written once and never change.
+//! Tests that old block files stay readable. The files `golden/*.block` were written once and never change.
 //!
-//! A new block of the same rows must equal its golden file byte for byte, so that every format change is noticed. If
-//! bytes change on purpose: raise the version in the header if old readers cannot read them, document it in
+//! A new block of the same rows must equal its golden file byte for byte. Every format change therefore fails a test.
+//! If bytes change on purpose: raise the version in the header if old readers cannot read them, document it in
 //! `docs/format.md`, and add a new golden file under a new name. The old file stays and must still be readable. Run
 //! this test: it writes the new block to the temporary directory and names the file to copy.
 
@@ -54,9 +54,9 @@ fn value(logical: LogicalType, row: usize) -> Datum {
 /// Block size of the golden files.
 const BLOCK_SIZE: BlockSize = BlockSize::Bytes(16 << 20);
 
-/// Designs of the golden files. Each encoding is forced on some column, so that better choices of encodings change no
-/// golden file. Names end with the header version. Two kinds of files are only read: files of earlier versions, which
-/// have no such suffix, and files of packed rows that locate text by its end.
+/// Designs of the golden files. Encodings are forced, so that a change of the automatic choice changes no golden file.
+/// Names end with the header version. Two kinds of files are only read: files of earlier versions, which have no such
+/// suffix, and files of packed rows that locate text by its end.
 fn designs(schema: &Schema) -> Vec<(&'static str, TableDesign)> {
     let columns = columns(schema);
     let groups = vec![columns[4..].to_vec(), vec![columns[0]], columns[1..4].to_vec()];

@@ -1,4 +1,4 @@
-//! Damaged blocks: a checksum detects the damage, and without checksums nothing panics.
+//! Tests of damaged blocks: checksums detect the damage, and reads without checksums do not panic.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! An index lookup for several segments at once rules out segments without matching rows, and no others.
+//! Tests that an index lookup for several segments at once rules out only segments without matching rows.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ const FAR: u32 = 0;
 const NEAR: u32 = 1;
 const NAME: u32 = 2;
 
-/// Number of a row. No other row has it, and the numbers of neighboring rows are far from it.
+/// Number of a row: unique, and far from the numbers of neighboring rows.
 fn far(row: usize) -> i64 {
     // At most 62 bits, so that keys of an index with nulls are exact.
     (row as i64).wrapping_mul(0x5851_f42d_4c95_7f2d) >> 2

@@ -1,4 +1,4 @@
-//! One suite for every layout: blocks return the rows they were built from, complete, filtered, and by position.
+//! Tests of every layout: blocks return the rows that they were built from, whether all, filtered or by position.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -361,7 +361,7 @@ fn every_layout_agrees_with_the_model() {
     }
 }
 
-/// The model of a table after some of its columns were dropped and others added, and the map of its blocks.
+/// Drops and adds columns at random. Returns the model of the changed table, and the column map of its blocks.
 fn change_columns(model: &Model, random: &mut StdRng) -> (Model, ColumnMap) {
     let mut map = ColumnMap::identity(model.schema.len());
     let mut columns = model.schema.columns().to_vec();

@@ -1,4 +1,4 @@
-//! Serialized rows: decoding restores them, and other bytes are rejected.
+//! Tests that serialized rows decode to the same rows, and that other bytes are rejected.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -49,7 +49,7 @@ fn assert_round_trip(schema: &Arc<Schema>, batch: &RecordBatch) {
     assert_eq!(encoded(schema, &found), bytes[6..], "the encoding is canonical");
 }
 
-/// Whether decoding rejects the bytes. Otherwise encoding the decoded rows must give the same bytes.
+/// Whether decoding rejects the bytes. If not, asserts that encoding the decoded rows yields the same bytes.
 fn is_rejected(schema: &Arc<Schema>, bytes: &[u8]) -> bool {
     let found = rows::decode(schema, bytes);
     if let Ok(batch) = &found {
@@ -113,7 +113,7 @@ fn bytes_match_the_documented_format() {
     // Count of rows; only column 1 has nulls; column 0; column 1: null in row 0, two lengths, "é"; column 2.
     let expected = [2, 0, 0, 0, 0b010, 1, 0, 0b01, 0, 0, 0, 0, 2, 0, 0, 0, 0xc3, 0xa9, 0xfe, 0xff, 3, 1];
     assert_eq!(encoded(&schema, &batch), expected);
-    // The error after the byte at offset `at` has become `byte`.
+    // Error of decoding with `byte` at offset `at`.
     let decode_error = |at: usize, byte: u8| {
         let mut bytes = expected.to_vec();
         bytes[at] = byte;

@@ -1,4 +1,5 @@
-//! Selections with few gaps, which are read as runs of rows: every layout and encoding, in batches with random bounds.
+//! Tests of selections with few gaps, which are read as runs of rows, for every layout and encoding. The batches have
+//! random bounds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -104,7 +105,7 @@ fn rows_with_gaps_are_read_from_every_layout_and_encoding() {
         let predicates = predicates_for(&model, &mut random);
         let mut designs = designs(&table.schema);
         designs.extend(designs_with_forced_encodings(&table.schema));
-        // The plain layouts are tested with every table, each other design with one of the four.
+        // The three plain layouts are tested with every table. Each other design is tested with one of the four tables.
         for (ordinal, (design_name, design)) in designs.iter().enumerate() {
             let is_plain = ["row", "packed_row", "column"].contains(&design_name.as_str());
             if is_plain || ordinal % 4 == table_number {

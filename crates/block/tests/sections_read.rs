@@ -1,5 +1,4 @@
-//! Checks how much a query reads: the number of sections, which each layout guarantees, and the number of values that
-//! predicates compare.
+//! Tests how much a query reads: the sections, whose number the layout bounds, and the values that predicates compare.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -122,7 +121,8 @@ fn predicates_and_scans_of_levels_touch_no_page() {
     }
 }
 
-/// Each page has few numbers, which are far apart and the same in all columns. So the columns share a dictionary.
+/// The numbers of a page have few distinct values, far apart and the same in all columns. The columns therefore share a
+/// dictionary.
 #[test]
 fn dictionaries_of_pages_are_read_with_their_page() {
     let columns = (0..3).map(|n| Column::new(format!("c{n}"), LogicalType::BigInt, n == 1));
@@ -224,8 +224,8 @@ fn narrow_columns_are_tested_first() {
     }
 }
 
-/// The bounds suggest that the first predicate is selective, but nearly all rows pass. It runs first until that is
-/// known.
+/// The bounds suggest that the first predicate is selective, but nearly all rows pass it. It runs first until the
+/// history shows this.
 #[test]
 fn observed_selectivity_reorders_predicates() {
     let columns = ["clustered", "spread"].map(|name| Column::new(name, LogicalType::Integer, false));

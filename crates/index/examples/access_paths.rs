@@ -1,4 +1,5 @@
-//! Finds the rows of one number among 65,536 by each index of a segment: a Bloom filter, a CSB+-tree and a zone map.
+//! Finds the rows with a given number among 65,536 rows by each kind of index: a Bloom filter, a CSB+-tree and a zone
+//! map.
 //!
 //! `cargo run -p taut-index --example access_paths`
 #![allow(clippy::print_stdout, reason = "an example prints")]

@@ -1,7 +1,7 @@
 //! Bloom filters: each excludes keys that do not occur in a segment.
 //!
-//! Blocked filters (Putze, Sanders, Singler, 2007) in the form of Apache Parquet. A key has one block of 256 bits, and
-//! one bit in each of the eight words of that block. A lookup therefore reads one cache line.
+//! Blocked filters (Putze, Sanders, Singler, 2007), as in Apache Parquet. A key sets one bit in each of the eight words
+//! of one block of 256 bits. A lookup therefore reads one cache line.
 //!
 //! ```text
 //! offset  size          field
@@ -10,7 +10,7 @@
 //! 64      32 * blocks   eight words of 32 bits each
 //! ```
 //!
-//! About ten bits per distinct key give one false positive in a hundred. A filter cannot answer ranges.
+//! About ten bits per distinct key give one false positive in a hundred. A filter does not support ranges.
 
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
 use taut_types::Datum;

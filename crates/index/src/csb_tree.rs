@@ -34,7 +34,7 @@ const ROWS_MAX: usize = 1 << 16;
 /// Number of ranges that are searched together, level by level, so that their reads of nodes overlap.
 const BATCH_RANGES: usize = 16;
 
-/// Error: the bytes of an index are not what a builder writes.
+/// Error: the bytes of an index are malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: expected {expected}")]
 pub struct CorruptIndex {
@@ -60,7 +60,7 @@ enum Keys {
     Wide(Levels<u64>),
 }
 
-/// Bytes of the narrowest key that holds a number.
+/// Size in bytes of the narrowest key type that holds `greatest`.
 fn key_bytes(greatest: u64) -> usize {
     match greatest {
         0..=0xffff => 2,
@@ -106,7 +106,7 @@ impl CsbTree {
         bytes
     }
 
-    /// Parses a tree over `rows` rows. Checks its head and length, but no keys.
+    /// Parses a tree over `rows` rows. Checks its head and length, but not its keys.
     ///
     /// # Errors
     /// If the head is invalid, or the length does not match its counts.
@@ -221,7 +221,7 @@ impl CsbTree {
     }
 }
 
-/// Rows with their keys, in ascending order of keys.
+/// Pairs of key and row, sorted by key and then by row.
 fn sorted_rows(keys: &[u64]) -> Vec<(u64, u16)> {
     const ROW_BITS: u32 = 16;
     let greatest = keys.iter().copied().max().unwrap_or(0);
@@ -242,7 +242,7 @@ fn push_part<T: ArrowNativeType>(part: &[T], bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(NODE_BYTES), 0);
 }
 
-/// Reads the part at `at`, and moves `at` to the next part.
+/// Reads `count` values of the part at offset `at`, and advances `at` to the next part.
 fn read_part<T: ArrowNativeType>(
     bytes: &Buffer,
     count: usize,
@@ -299,7 +299,7 @@ impl<K: NodeKey> Levels<K> {
         std::iter::successors(Some(leaves), |nodes| (*nodes > 1).then(|| nodes.div_ceil(Self::FANOUT)))
     }
 
-    /// Appends the levels over ascending keys.
+    /// Appends the bytes of all levels over ascending, distinct keys.
     fn write(entries: &[u64], bytes: &mut Vec<u8>) {
         let mut levels: Vec<Vec<K>> = vec![];
         for nodes in Self::nodes(entries.len()) {
@@ -325,7 +325,7 @@ impl<K: NodeKey> Levels<K> {
         Ok(Self { keys: read_part(bytes, keys, at)?, starts, height: nodes.len(), entries })
     }
 
-    /// Sets `entries` to the number of entries less than each key. For `None`, that is the number of all entries.
+    /// Sets `entries` to the number of entries less than each key. `None` is a key greater than all entries.
     fn lower_bounds(&self, keys: &[Option<K>], entries: &mut [usize]) {
         for level in 0..self.height {
             keys.iter().zip(&mut *entries).for_each(|(key, node)| self.descend(level, *key, node));
@@ -371,8 +371,7 @@ mod tests {
             expected.sort_unstable();
             let expected: Vec<u16> = expected.into_iter().map(|(_, row)| row).collect();
             assert_eq!(tree.rows_at(&positions), expected, "{low}..={high} of {} keys", keys.len());
-            // Looks for the range in this tree and in one of a single key, which has one level and may have narrower
-            // or wider keys.
+            // Searches for the range in this tree and in a tree with a single key, whose keys may be narrower or wider.
             let other = Buffer::from(CsbTree::build(&[*low]));
             let other = CsbTree::parse(&other, 1).unwrap();
             let found =

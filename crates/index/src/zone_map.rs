@@ -47,7 +47,7 @@ pub struct Zone {
     /// Number of rows that are null.
     pub nulls: u32,
     /// Lower and upper bound of all values that are not null, or `None` if all rows are null. The upper bound is absent
-    /// if none is short enough. Bounds of numbers are values of the zone, so they are its `min` and `max`.
+    /// if none is short enough. Bounds of numbers are exact: the minimum and maximum of the zone.
     pub bounds: Option<(Datum, Option<Datum>)>,
     /// Whether the rows ascend without nulls, so that binary search finds values. False if all values are equal.
     pub is_ascending: bool,
@@ -64,7 +64,7 @@ pub enum ZoneForm {
     Bytes,
 }
 
-/// Error: the bytes of a zone map are not what a builder writes.
+/// Error: the bytes of a zone map are malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {at}: expected {expected}")]
 pub struct CorruptZoneMap {
@@ -155,7 +155,7 @@ impl Zone {
         }
     }
 
-    /// Whether every row certainly passes a predicate. `rows` is the number of rows of the zone.
+    /// Whether the bounds prove that every row passes a predicate. `rows` is the number of rows of the zone.
     pub fn admits_all(&self, predicate: &ColumnPredicate, rows: u32) -> bool {
         match (&self.bounds, &predicate.condition) {
             (None, DatumPredicate::Null) => !predicate.negated && self.nulls == rows,
@@ -166,9 +166,9 @@ impl Zone {
     }
 }
 
-/// Merges zones into longer ones if the short ones would rule out hardly more rows. That is the case for unordered
-/// numbers, if the bounds of a zone are on average almost as far apart as the least and the greatest number. Otherwise,
-/// or if only some zones have nulls, returns the zones unchanged.
+/// Merges zones into longer ones if the short ones would rule out hardly more rows: for unordered numbers, if the
+/// bounds of a zone are on average almost as far apart as the bounds of all zones together. Otherwise, or if only some
+/// zones have nulls, returns the zones unchanged.
 pub fn merge_similar_zones(zones: Vec<Zone>) -> Vec<Zone> {
     let widths: Option<f64> = zones.iter().map(Zone::bounds_width).sum();
     let is_mergeable = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);
@@ -251,7 +251,7 @@ impl ZoneMap {
         (self.zone_start(first), &self.zones[first..first + count])
     }
 
-    /// Whether some row may pass a predicate, by the bounds of all rows.
+    /// Whether some row may pass a predicate. Compares only the bounds of all zones together.
     pub fn may_admit(&self, predicate: &ColumnPredicate) -> bool {
         self.overall.as_ref().is_some_and(|overall| overall.may_admit(predicate))
     }
@@ -279,7 +279,7 @@ impl ZoneMap {
         ruled_out
     }
 
-    /// Rows that certainly pass a predicate, by the bounds of their zones.
+    /// Rows of the zones whose bounds prove that every row passes a predicate.
     pub fn rows_certain_to_pass(&self, predicate: &ColumnPredicate) -> RowRanges {
         let (mut start, zones) = self.candidate_zones(predicate);
         let mut certain = RowRanges::none();

@@ -26,7 +26,7 @@ pub fn backups(directory: impl AsRef<Path>) -> Result<Vec<BackupInfo>, Error> {
 
 /// Restores a database from a backup directory to a directory that does not exist or is empty.
 ///
-/// The restore calls `progress` repeatedly, and is cancelled if it returns `Break`.
+/// Calls `progress` repeatedly during the restore. If `progress` returns `Break`, the restore is cancelled.
 ///
 /// # Errors
 /// If the directory of the database is not empty, the backup or the point in time does not exist, or a file of the

@@ -126,8 +126,8 @@ impl SharedDatabase {
     }
 }
 
-/// The threads of a database. Dropping it stops them without waiting, so any thread may drop it, even one of an
-/// asynchronous runtime. [`Database::close`] waits.
+/// Runtime with the threads of a database. Its drop stops the threads without waiting for them, so that any thread may
+/// drop it, even a thread of an asynchronous runtime. [`Database::close`] waits.
 #[derive(Debug)]
 pub(crate) struct Background(Option<Runtime>);
 
@@ -187,7 +187,7 @@ pub(crate) async fn poll_with_stack<T>(needs_large_stack: bool, future: impl Fut
     .await
 }
 
-/// Maximum wait for threads to end. A thread notices the shutdown when it awaits something, and between batches.
+/// Maximum wait for threads to end. A thread notices the shutdown at its next await point or between batches.
 const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Bytes of stack for the deepest expression that the parser accepts, in an unoptimized build too. Pages that are never
@@ -248,9 +248,9 @@ impl Database {
         Self::new(Store::open_on(disk, settings.for_store())?, settings)
     }
 
-    /// Advances a read-only database to the last commit. Returns whether that is newer than the previous state.
-    /// Statements that begin afterwards read it, in all sessions. A transaction that has already run a statement keeps
-    /// its snapshot. A database that is open for writing is always at the last commit.
+    /// Advances a read-only database to the last commit. Returns true if there was a newer commit. In all sessions,
+    /// statements that begin afterwards read the new state. A transaction that has already run a statement keeps its
+    /// snapshot. A database that is open for writing is always at the last commit.
     ///
     /// # Errors
     /// If the database cannot be read, or the path now leads to another one. The state then does not change.
@@ -282,7 +282,8 @@ impl Database {
     /// refreshes it.
     ///
     /// # Errors
-    /// If [`Database::open`] would fail, or the database is open with other settings. The default settings match any.
+    /// If [`Database::open`] would fail, or the database is open with other settings. The default settings match any
+    /// settings.
     pub fn open_shared(path: impl AsRef<Path>, settings: &Settings) -> Result<Self, Error> {
         let path = path.as_ref();
         if path == Path::new(":memory:") {

@@ -42,7 +42,7 @@ impl Debug for ExternalTable {
     }
 }
 
-/// A table whose scans read the state at the time of the scan, not of the creation of this provider.
+/// Provider of a table. Each scan reads the newest rows at the time of the scan.
 struct NewestTable {
     session: Session,
     name: String,

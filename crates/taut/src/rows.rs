@@ -136,7 +136,7 @@ impl Watch {
 /// statement has begun to commit.
 ///
 /// # Errors
-/// If a [`WaitCallback`] calls this function, because its thread is already waiting. If the database is closed.
+/// If a [`WaitCallback`] calls this function, because its thread is already waiting, or the database is closed.
 pub(crate) fn run_until_cancelled<T>(
     runtime: &Background,
     watch: &mut Watch,
@@ -189,12 +189,12 @@ enum Source {
     Running(Box<RunningQuery>),
 }
 
-/// A running query and what its batches are computed with.
+/// A running query, with the runtime and the limits for computing its batches.
 struct RunningQuery {
     stream: SendableRecordBatchStream,
     runtime: Arc<Background>,
     watch: Watch,
-    /// Whether the plan may be nested deeply. It is then polled on a large stack.
+    /// Whether the plan may be nested deeply. The stream is then polled on a large stack.
     needs_large_stack: bool,
     /// Ends running computations when the rows are dropped.
     _guard: DropGuard,

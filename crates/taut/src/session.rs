@@ -85,7 +85,7 @@ impl Session {
         self.query.store().is_read_only()
     }
 
-    /// Whether a transaction is in progress that a statement, such as `BEGIN`, started.
+    /// Whether an explicit transaction is in progress, for example one that `BEGIN` started.
     pub fn is_in_transaction(&self) -> bool {
         self.query.is_in_transaction()
     }

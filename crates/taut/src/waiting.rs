@@ -1,7 +1,7 @@
-//! How a thread waits for results of other threads.
+//! Waits on the calling thread for a future that other threads complete.
 //!
-//! Timers of the runtime depend on its own threads, which may all be busy. So a waiting thread measures its time
-//! itself. It notices a cancellation at once and calls its callback, whatever the other threads do.
+//! Timers of the runtime depend on its own threads, which may all be busy. A waiting thread therefore measures its time
+//! itself. It notices a cancellation at once and calls its callback on time, even if all other threads are busy.
 
 use std::pin::pin;
 use std::sync::Arc;

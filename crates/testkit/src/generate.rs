@@ -302,7 +302,7 @@ fn domain(logical: LogicalType) -> Option<(i128, i128)> {
     })
 }
 
-/// For floating point, decimal fractions and special values such as NaN; else small integers.
+/// Draws a decimal fraction or a special value such as NaN for floating point, and a small integer for other types.
 fn special(logical: LogicalType, random: &mut impl Rng) -> i128 {
     const SPECIAL: [f64; 9] =
         [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, f64::MAX, 1.5, 0.1];

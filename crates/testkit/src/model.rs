@@ -60,7 +60,7 @@ impl Model {
 /// Checks that `arrays` hold the `columns` of the model at `positions`, in order and in the right Arrow types.
 ///
 /// # Panics
-/// If they do not. The message is the first difference.
+/// If they differ. The message describes the first difference.
 #[track_caller]
 pub fn agree(model: &Model, positions: &[usize], columns: &[ColumnIndex], arrays: &[ArrayRef]) {
     if let Some(difference) = disagreement(model, positions, columns, arrays) {

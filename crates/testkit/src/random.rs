@@ -1,6 +1,7 @@
 //! Reproducible random choices, and numbers from environment variables, such as the iterations of a test run.
 
-/// Generator of random numbers that depend only on the seed: SplitMix64. Contains its state, which begins as the seed.
+/// Generator of random numbers that depend only on the seed: SplitMix64. The field is the state, which starts as the
+/// seed.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 

@@ -40,7 +40,7 @@ pub struct TableDesign {
     /// How many leading sort columns are abstraction levels, which are stored separately.
     #[serde(default, skip_serializing_if = "is_default")]
     pub abstraction: Abstraction,
-    /// How rows are divided into partitions. The design in a block file does not have it: only the catalog knows the
+    /// How rows are divided into partitions. The design in a block file omits them: only the catalog records the
     /// partition of a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_by: Option<PartitionDesign>,
@@ -113,8 +113,8 @@ pub struct SortColumn {
     pub column: ColumnIndex,
     /// Whether greater values come first.
     pub descending: bool,
-    /// Whether nulls come before all values. By default nulls count as greater than any value, as in PostgreSQL: last
-    /// if ascending, first if descending.
+    /// Whether nulls come before all values. By default nulls are greater than any value, as in PostgreSQL: last if
+    /// ascending, first if descending.
     pub nulls_first: bool,
 }
 
@@ -340,8 +340,8 @@ impl TableDesign {
         }
     }
 
-    /// The same design for a table with one more column, after the others. In layout `groups`, the new column is alone
-    /// in a group.
+    /// The same design for a table to which `column` is appended as the last column. In layout `groups`, the new column
+    /// is alone in a group.
     #[must_use]
     pub fn with_column(&self, column: ColumnIndex) -> Self {
         let mut design = self.clone();
@@ -351,8 +351,8 @@ impl TableDesign {
         design
     }
 
-    /// The same design for a table without the column `dropped`, which is neither a sort column, nor the partition
-    /// column, nor in an index. Returns `None` if it is one of these.
+    /// The same design for a table without the column `dropped`. Returns `None` if `dropped` is a sort column, the
+    /// partition column or in an index.
     pub fn without_column(&self, dropped: ColumnIndex) -> Option<Self> {
         let mut design = self.clone();
         let shift = |column: &mut ColumnIndex| column.after_drop(dropped).map(|index| *column = index);

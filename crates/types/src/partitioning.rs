@@ -6,7 +6,7 @@
 //!   both          partition n   c is null
 //! ```
 //!
-//! The last range partition is `k`, at most `n - 1`: there are fewer than `n` if too few values differ.
+//! The last range partition is `k`, at most `n - 1`. It is less than `n - 1` if too few values differ.
 //!
 //! Values are compared and hashed as [`Datum`], so that the partition of a value does not depend on how a block stores
 //! it.
@@ -133,7 +133,7 @@ impl Partitioning {
     ///
     /// # Errors
     /// If the count of partitions or of boundaries is out of bounds, or the boundaries are not ascending datums of the
-    /// type. The error is what was expected.
+    /// type. The error is a phrase for what was expected.
     pub fn check(&self, logical: LogicalType) -> Result<(), String> {
         let PartitionDesign { method, count, .. } = self.design;
         if !(1..=PARTITIONS_MAX).contains(&count) {
@@ -324,7 +324,7 @@ fn separator(lower: &[u8], upper: &[u8]) -> Box<[u8]> {
     upper[..upper.len().min(shared + 1).min(BOUNDARY_BYTES_MAX)].into()
 }
 
-/// Datums of an array as numbers. Empty for text and bytes.
+/// Numbers of the datums in an array. Yields nothing for text and bytes.
 fn numbers<'a>(array: &'a ArrayRef, logical: LogicalType) -> Box<dyn Iterator<Item = Option<i128>> + 'a> {
     macro_rules! primitive {
         ($type:ty, $key:expr) => {

@@ -37,7 +37,7 @@ pub enum DatumPredicate {
 /// Predicate on one column. A null passes only [`DatumPredicate::Null`] that is not negated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnPredicate {
-    /// The column that the predicate is on.
+    /// Column whose values are tested.
     pub column: ColumnIndex,
     /// The condition on its values.
     pub condition: DatumPredicate,
@@ -51,7 +51,7 @@ impl ColumnPredicate {
         Self { column, condition, negated: false }
     }
 
-    /// Predicate that a value of `logical_type` equals one of `values`, which are of that type.
+    /// Predicate that passes values equal to one of `values`. The column and `values` have type `logical_type`.
     pub fn one_of(column: ColumnIndex, logical_type: LogicalType, values: impl IntoIterator<Item = Datum>) -> Self {
         let (mut numbers, mut strings) = (Vec::new(), Vec::new());
         for value in values {
@@ -190,13 +190,13 @@ pub trait RowPredicate: Debug + Send + Sync {
     /// them.
     fn columns(&self) -> &[ColumnIndex];
 
-    /// Evaluates the predicate on each row. A null in the result counts as false.
+    /// Evaluates the predicate on each row. A null in the result means that the row does not pass.
     ///
     /// # Errors
     /// If the evaluation fails, for example by a division by zero.
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanArray, ArrowError>;
 
-    /// Column predicate that storage can analyze and use for the rows in which its column is not null, if any.
+    /// Column predicate for the rows in which its column is not null. `None` if storage can analyze no such predicate.
     fn non_null_predicate(&self) -> Option<&NonNullPredicate> {
         None
     }
@@ -232,7 +232,8 @@ impl Predicate {
 mod tests {
     use super::*;
 
-    /// For every small range of values: `may_admit` is true if a value passes, and `admits_all` is false if one fails.
+    /// Checks for small ranges that `may_admit` is true if some value passes, and `admits_all` false if some value
+    /// fails.
     #[test]
     fn bounds_agree_with_values() {
         let number = |value: i128| Datum::Number(value);

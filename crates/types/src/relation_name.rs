@@ -1,17 +1,17 @@
 //! Names of relations in a database with schemas.
 //!
-//! Tables, views, sequences and indexes share one space of names in each schema. A database identifies them by one
-//! text: the name alone for schema `public`, otherwise the schema and the name with a dot between them.
+//! Tables, views, sequences and indexes share one space of names in each schema. One string identifies a relation: the
+//! name alone in schema `public`, otherwise the schema and the name with a dot between them.
 //!
 //! ```text
-//! schema    name    text
+//! schema    name    string
 //! public    t       t
 //! sales     t       sales.t
 //! sales     a.b     sales."a.b"
 //! public    a.b     public."a.b"
 //! ```
 //!
-//! A part is quoted if it has a dot or begins with a quote, so that no two relations have the same text.
+//! A schema or a name is quoted if it contains a dot or begins with a quote. No two relations have the same string.
 
 use std::borrow::Cow;
 
@@ -20,10 +20,10 @@ use crate::quote_identifier;
 /// Name of the schema of relations that are created without one.
 pub const PUBLIC_SCHEMA: &str = "public";
 
-/// Name of the schema of temporary relations. Each session has one of its own.
+/// Name of the schema of temporary relations. Each session has its own schema with this name.
 pub const TEMPORARY_SCHEMA: &str = "pg_temp";
 
-/// The text that identifies a relation of a schema.
+/// Returns the string that identifies a relation, for example `sales.t` for relation `t` in schema `sales`.
 pub fn relation_name(schema: &str, name: &str) -> String {
     match schema == PUBLIC_SCHEMA && !name.contains('.') {
         true => name.to_owned(),
@@ -31,7 +31,7 @@ pub fn relation_name(schema: &str, name: &str) -> String {
     }
 }
 
-/// The schema and the name of a relation, from the text that identifies it.
+/// Splits the string that identifies a relation into schema and name. Inverse of [`relation_name`].
 pub fn split_relation_name(relation: &str) -> (Cow<'_, str>, Cow<'_, str>) {
     let split = || {
         let (schema, rest) = part(relation)?;
@@ -41,7 +41,7 @@ pub fn split_relation_name(relation: &str) -> (Cow<'_, str>, Cow<'_, str>) {
     split().unwrap_or((Cow::Borrowed(PUBLIC_SCHEMA), Cow::Borrowed(relation)))
 }
 
-/// Whether the relation that a text identifies is temporary.
+/// Whether the string `relation` identifies a temporary relation.
 pub fn is_temporary_relation(relation: &str) -> bool {
     relation.strip_prefix(TEMPORARY_SCHEMA).is_some_and(|rest| rest.starts_with('.'))
 }
@@ -51,12 +51,12 @@ pub fn unqualified_name(relation: &str) -> Cow<'_, str> {
     split_relation_name(relation).1
 }
 
-/// The text that identifies relation `name` in the schema of `relation`.
+/// Returns the string that identifies relation `name` in the schema of `relation`.
 pub fn sibling_name(relation: &str, name: &str) -> String {
     relation_name(&split_relation_name(relation).0, name)
 }
 
-/// The name of a relation as SQL writes it: quoted where it has to be, and with its schema if that is not `public`.
+/// Returns the name of a relation for SQL: quoted where necessary, and with the schema unless it is `public`.
 pub fn relation_sql(relation: &str) -> String {
     let (schema, name) = split_relation_name(relation);
     match schema == PUBLIC_SCHEMA {
@@ -72,7 +72,7 @@ fn quoted(part: &str) -> Cow<'_, str> {
     }
 }
 
-/// The first part of a text, and what follows it. `None` if the text is not the name of a relation.
+/// Splits off the first part of a name, unquoted, and returns it with the rest. `None` if a closing quote is missing.
 fn part(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let Some(inside) = text.strip_prefix('"') else {
         let (part, rest) = text.split_at(text.find('.').unwrap_or(text.len()));

@@ -59,7 +59,8 @@ impl Column {
 #[serde(transparent)]
 pub struct Schema {
     columns: Vec<Column>,
-    /// Created on first use: a statement needs it several times, and tables can have thousands of columns.
+    /// Arrow form of the schema, created on first use. A statement reads it several times, and tables can have
+    /// thousands of columns.
     #[serde(skip)]
     arrow: OnceLock<SchemaRef>,
 }
@@ -150,7 +151,7 @@ impl Schema {
         &self.columns[index.index()]
     }
 
-    /// Index of the column with exactly the given name.
+    /// Index of the column whose name equals `name`, or `None`.
     pub fn index_of(&self, name: &str) -> Option<ColumnIndex> {
         self.columns.iter().position(|column| column.name == name).map(ColumnIndex::from)
     }

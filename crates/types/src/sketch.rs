@@ -1,4 +1,4 @@
-//! Estimate of the number of distinct values of a column, in 256 bytes that can be merged.
+//! Mergeable sketch of 256 bytes that estimates the number of distinct values of a column.
 //!
 //! HyperLogLog (Flajolet et al., 2007) with 256 registers: the standard error is 1.04 / sqrt(256) = 6.5 %.
 
@@ -26,7 +26,7 @@ impl DistinctSketch {
     #[inline]
     pub fn insert(&mut self, hash: u64) {
         let register = (hash >> 56) as usize;
-        // The bit that is set bounds the rank if the other 56 bits of the hash are zero.
+        // The bit 0x80 limits the rank to 57 if the low 56 bits of the hash are zero.
         let rank = ((hash << 8) | 0x80).leading_zeros() as u8 + 1;
         self.registers[register] = self.registers[register].max(rank);
     }

@@ -4,20 +4,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Datum, DistinctSketch};
 
-/// Counts and bounds of one column over a set of rows, and a sketch of its distinct values. The counts are exact; for
-/// the bounds, see `exact`.
+/// Counts and bounds of one column over a set of rows, and a sketch of its distinct values. The counts are exact. The
+/// bounds are exact if `exact` is true.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnStatistics {
     /// Number of rows.
     pub rows: u64,
     /// Number of rows that are null.
     pub nulls: u64,
-    /// Least value; for bytes, a prefix of it. `None` if all rows are null.
+    /// Least value, or a prefix of it for bytes. `None` if all rows are null.
     pub min: Option<Datum>,
-    /// Greatest value; for bytes, an upper bound that may be greater than it. `None` if all rows are null, or if bytes
-    /// have no upper bound that is short enough.
+    /// Greatest value, or an upper bound for bytes. `None` if all rows are null, or if no upper bound of the bytes is
+    /// short enough.
     pub max: Option<Datum>,
-    /// Whether `min` and `max` are values of the column, not only bounds.
+    /// Whether `min` and `max` are the least and the greatest value, not only bounds.
     pub exact: bool,
     /// Bytes of all values in plain form.
     pub plain_bytes: u64,

@@ -1,4 +1,4 @@
-//! What the test suites of this crate share: blocks in memory, table designs, and row predicates.
+//! Helpers that the test suites of this crate share: blocks in memory, table designs and row predicates.
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use std::collections::HashMap;
@@ -93,7 +93,7 @@ impl Sections for CountedSections {
     }
 }
 
-/// Designs in which the suites build every table.
+/// Designs with which the suites build every table.
 pub fn designs(schema: &Schema) -> Vec<(String, TableDesign)> {
     let columns: Vec<ColumnIndex> = (0..schema.len()).map(ColumnIndex::from).collect();
     let halves = columns.chunks(columns.len().div_ceil(2)).next().unwrap().to_vec();
@@ -204,7 +204,7 @@ pub fn designs_with_forced_encodings(schema: &Schema) -> Vec<(String, TableDesig
     designs
 }
 
-/// Builds blocks from batches. A full block is followed by a new one.
+/// Builds blocks from batches. Starts a new block when one is full.
 pub fn build(
     schema: &Schema,
     design: &TableDesign,

@@ -1,8 +1,8 @@
 //! Column abstraction: leading sort columns that are stored separately, as levels.
 //!
 //! Sorted rows repeat the values of their leading sort columns. A *level* stores such a column once per run of equal
-//! values, or by small steps where it ascends, instead of once per row (Halverson et al., 2006, section 2.2; Holloway
-//! and DeWitt, 2008, section 4.2).
+//! values, or as small differences if it ascends, instead of once per row (Halverson et al., 2006, section 2.2;
+//! Holloway and DeWitt, 2008, section 4.2).
 
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@
 //!   partition_by = 'hash(a, 16)'
 //! ```
 //!
-//! All options are parsed here, except `abstraction`, which has a file of its own.
+//! This file parses all options except `abstraction`, which `abstraction.rs` parses.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use super::{
 };
 use crate::{ColumnIndex, Schema};
 
-/// Declaration of a table option. Its texts are Markdown without links.
+/// Declaration of a table option. All fields are Markdown without links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOption {
     /// Name in `WITH (...)` and `SET (...)`.
     pub name: &'static str,
-    /// Values that the option takes.
+    /// Allowed values.
     pub values: &'static str,
     /// Default value; empty for an empty list.
     pub default: &'static str,
-    /// Meaning.
+    /// Effect of the option.
     pub description: &'static str,
 }
 
@@ -237,8 +237,8 @@ fn invalid_value_error(option: &'static str, found: &str, allowed: &str) -> Desi
     DesignError::Value { option, found: found.to_owned(), allowed: allowed.to_owned() }
 }
 
-/// Finds a column by name. An exact match wins. Otherwise an unquoted name matches regardless of case, if exactly one
-/// column does.
+/// Finds a column by name. An exact match wins. Otherwise an unquoted name matches regardless of case, unless several
+/// columns match.
 fn resolve_column(option: &'static str, text: &str, quoted: bool, schema: &Schema) -> Result<ColumnIndex, DesignError> {
     if let Some(index) = schema.index_of(text) {
         return Ok(index);

@@ -16,7 +16,7 @@ pub struct PartitionDesign {
     pub method: PartitionMethod,
     /// The column that divides the rows.
     pub column: ColumnIndex,
-    /// Number of partitions for values, 1..=[`PARTITIONS_MAX`]. Nulls have a partition of their own.
+    /// Number of partitions for values, 1..=[`PARTITIONS_MAX`]. Nulls are in one more partition.
     pub count: u32,
 }
 
