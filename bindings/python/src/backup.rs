@@ -1,4 +1,4 @@
-//! Functions on backups that need no connection: listing and restoring them.
+//! Functions that list and restore backups. They need no connection.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use taut::{BackupInfo, BackupReport, RestoreOptions};
 use crate::errors::exception;
 use crate::guarded::SIGNAL_CHECK_INTERVAL;
 
-/// A backup for Python: number, last commit, time, bytes, written bytes, and the number of an earlier backup if the log
-/// has every commit between the two.
+/// A backup as a tuple for Python: number, last commit, time, bytes, written bytes, and the number of an earlier backup
+/// if the log has every commit between the two. The time is in microseconds since 1970, UTC.
 pub type Row = (u64, u64, i64, u64, u64, Option<u64>);
 
 /// Converts the report of a new backup to a row.

@@ -88,7 +88,7 @@ fn validate_batch(batch: std::result::Result<RecordBatch, ArrowError>) -> std::r
     Ok(batch)
 }
 
-/// A reader whose drop closes a channel. The receiver notices it, whichever thread drops the reader.
+/// Reader whose drop closes a channel. The receiver thus notices the drop, on whichever thread it happens.
 struct DropSignalReader {
     reader: Box<dyn RecordBatchReader + Send>,
     /// Id of the [`Guarded`] of the connection that inserts the batches.
@@ -131,7 +131,7 @@ impl Connection {
         Ok(Self::from_database(database, reporter))
     }
 
-    /// Moves a read-only database to the last commit. Returns whether there was a newer commit.
+    /// Advances a read-only database to the last commit. Returns whether there was a newer commit.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         self.with_open(py, |open| open.database.refresh())
     }
@@ -144,7 +144,7 @@ impl Connection {
 
     /// Runs the statements in `sql`, the last one with the parameters, and returns the result of the last one.
     ///
-    /// Calls `resolve` for each unknown table name. It returns Arrow data or `None`.
+    /// Calls `resolve` with each unknown table name. `resolve` returns Arrow data or `None`.
     #[pyo3(signature = (sql, parameters=None, resolve=None))]
     fn execute(
         &self,
@@ -171,8 +171,8 @@ impl Connection {
         Ok(Result::new(outcome, Arc::clone(&self.waiting)))
     }
 
-    /// Runs texts with their parameters, given as pairs, all or none, and returns the number of rows written. Rows that
-    /// a statement returns are discarded. `None` if a statement does not write rows.
+    /// Runs SQL texts with their parameters, given as pairs, all or none. Returns the number of rows written, or `None`
+    /// if a statement does not write rows. Rows that a statement returns are discarded.
     ///
     /// Other threads cannot use the connection between two of the statements.
     #[pyo3(signature = (pairs, resolve=None))]
@@ -306,7 +306,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a transaction that a statement began is in progress.
+    /// Whether an explicit transaction is in progress.
     #[getter]
     fn in_transaction(&self) -> bool {
         // A connection that runs a statement is locked: report false instead of waiting.
@@ -329,7 +329,7 @@ impl Connection {
     }
 }
 
-/// Names of tables in statements that are not defined.
+/// Names of undefined tables in statements.
 fn unknown_tables<'a>(
     session: &Session,
     statements: impl Iterator<Item = &'a Statement>,
@@ -375,7 +375,7 @@ impl<'a> RegisteredVariables<'a> {
 impl Drop for RegisteredVariables<'_> {
     fn drop(&mut self) {
         for name in &self.names {
-            // Each name was registered, so removing it succeeds.
+            // The name was registered, so removing it succeeds.
             let _ = self.session.unregister(name);
         }
     }

@@ -1,4 +1,4 @@
-//! Locks that a thread of Python waits for without blocking the interpreter.
+//! Lock for which a Python thread waits without blocking the interpreter.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -14,11 +14,11 @@ use crate::errors::InterfaceError;
 /// Interval between checks for signals during a wait.
 pub const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A value that one thread uses at a time, even while that thread has released the interpreter's lock.
+/// Value that one thread uses at a time, even while that thread has released the interpreter's lock.
 ///
-/// A thread waits for it without the interpreter's lock, and checks for signals. A thread that already holds it, and
-/// locks it again from a signal handler or another callback, gets an error instead of a deadlock. A forked process
-/// cannot use it: the threads that compute do not exist there.
+/// A thread waits for the value without the interpreter's lock, and checks for signals. A thread that already holds the
+/// value, and locks it again from a signal handler or another callback, gets an error instead of a deadlock. A forked
+/// process cannot use the value: the threads that compute do not exist there.
 pub struct Guarded<T> {
     value: Mutex<T>,
     owner: Mutex<Option<ThreadId>>,
@@ -27,12 +27,12 @@ pub struct Guarded<T> {
 }
 
 thread_local! {
-    /// Id of the [`Guarded`] whose holder waits for this thread. 0 if there is none.
+    /// Id of the [`Guarded`] whose holder waits for this thread, or 0.
     static AWAITED_BY: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Calls `run`, for which the holder of the [`Guarded`] with this id waits. Locking that [`Guarded`] inside `run` is an
-/// error.
+/// Calls `run` while the holder of the [`Guarded`] with this id waits for the result. Locking that [`Guarded`] inside
+/// `run` is an error.
 pub fn run_awaited_by<R>(id: u64, run: impl FnOnce() -> R) -> R {
     let previous = AWAITED_BY.replace(id);
     let result = run();
@@ -58,13 +58,13 @@ impl<T: Send> Guarded<T> {
         self.id
     }
 
-    /// Whether another process created it, from which this one was forked.
+    /// Whether this process was forked from the process that created the value.
     pub fn is_from_other_process(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Waits until no other thread holds it, and locks it. Fails if this thread holds it already, if its holder waits
-    /// for this thread, and in a forked process.
+    /// Waits until no other thread holds the value, and locks it. Fails if this thread already holds the value, if its
+    /// holder waits for this thread, and in a forked process.
     pub fn lock(&self, py: Python<'_>) -> PyResult<GuardedRef<'_, T>> {
         if self.is_from_other_process() {
             return Err(InterfaceError::new_err(
@@ -94,7 +94,7 @@ impl<T: Send> Guarded<T> {
         }
     }
 
-    /// Calls `read` with the value. Returns `None` if a thread holds it now.
+    /// Calls `read` with the value. Returns `None` if a thread holds the value.
     pub fn peek<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
         self.value.try_lock().map(|value| read(&value))
     }

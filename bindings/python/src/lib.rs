@@ -1,7 +1,7 @@
 //! Native module of the Python package `taut`.
 //!
-//! The module `_taut` is small on purpose: connections, results, backups, and the exceptions of DB-API 2.0. Everything
-//! that can be written in Python is written there.
+//! The module `_taut` has only connections, results, backups and the exceptions of DB-API 2.0. Everything that can be
+//! written in Python is in `python/taut`.
 
 mod backup;
 mod connection;

@@ -13,7 +13,7 @@ use crate::parameters::parameters_of;
 /// Name of the savepoint inside a transaction of the user. The newest savepoint of a name hides older ones.
 const SAVEPOINT: &str = "taut_executemany";
 
-/// Texts, and the sets of parameters that they run with.
+/// SQL texts, and the sets of parameters with which they run.
 pub struct Many {
     texts: Vec<String>,
     /// Index of the text, and the parameters of its last statement.
@@ -35,14 +35,15 @@ impl Many {
         Ok(Self { texts, runs })
     }
 
-    /// Parses the texts. Each is parsed once, however many sets of parameters it runs with.
+    /// Parses each text once, even if it runs with several sets of parameters.
     pub fn parse(&self, session: &Session) -> Result<Vec<Vec<Statement>>, Error> {
         self.texts.iter().map(|text| session.parse(text)).collect()
     }
 
     /// Runs the statements and returns the number of rows written. `None` if a statement does not write rows.
     ///
-    /// Calls `continues` between two statements, several times a second. Returns [`Interrupted`] if it returns false.
+    /// Calls `continues` between two statements, several times a second. Returns [`Interrupted`] if `continues` returns
+    /// false.
     pub fn run(
         &self,
         session: &Session,
@@ -102,14 +103,14 @@ struct Undo<'a> {
     scope: Scope,
 }
 
-/// What the statements of a run are undone by.
+/// How the statements of a run can be undone.
 enum Scope {
-    /// Nothing: one statement is all or none. Or the run has ended.
+    /// Not at all: the run is a single statement, which is atomic, or it has ended.
     None,
-    /// A transaction of the run.
+    /// By rolling back the transaction that the run began.
     Transaction,
-    /// A savepoint in the transaction of the user. A failed statement fails that transaction, as it does without
-    /// `executemany`; the savepoint is for interrupts between two statements.
+    /// By rolling back to a savepoint in the user's transaction, after an interrupt between two statements. A failed
+    /// statement fails the user's transaction, as without `executemany`.
     Savepoint,
 }
 
@@ -129,7 +130,7 @@ impl<'a> Undo<'a> {
         Ok(Self { session, scope })
     }
 
-    /// Keeps the changes: commits the transaction of the run.
+    /// Keeps the changes: commits the transaction of the run, or releases the savepoint.
     fn keep(&mut self) -> Result<(), Error> {
         match std::mem::replace(&mut self.scope, Scope::None) {
             Scope::Transaction => self.session.execute("COMMIT").map(drop),
@@ -138,7 +139,7 @@ impl<'a> Undo<'a> {
         }
     }
 
-    /// Undoes the changes. A transaction of the user goes on.
+    /// Undoes the changes. A transaction of the user continues.
     fn undo(&mut self) -> Result<(), Error> {
         match std::mem::replace(&mut self.scope, Scope::None) {
             Scope::Transaction => self.session.execute("ROLLBACK").map(drop),
@@ -154,7 +155,7 @@ impl<'a> Undo<'a> {
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if matches!(self.scope, Scope::Transaction) {
-            // The caller gets the error of the run, not that of the rollback.
+            // The caller gets the error of the run, not the error of the rollback.
             let _ = self.undo();
         }
     }

@@ -43,7 +43,7 @@ struct ReadState {
     rows: Option<Rows>,
     /// Whether any row was returned.
     has_returned_rows: bool,
-    /// Why the rows can no longer be read. `None` as long as they can, and after the last row.
+    /// Why the rows can no longer be read. `None` while they can be read, and after the last row.
     end: Option<ReadEnd>,
 }
 
@@ -52,7 +52,7 @@ struct ReadState {
 enum ReadEnd {
     /// The rows were taken as Arrow, or the result was closed.
     Taken,
-    /// Reading failed with this message. Later reads fail too, so that a caller does not take the rows for complete.
+    /// Reading failed with this message. Later reads fail too, so that the rows do not seem complete.
     Failed(String),
 }
 
@@ -293,7 +293,7 @@ impl Result {
         }
     }
 
-    /// Up to `rows` of the rows not read yet, and whether more rows follow.
+    /// Returns up to `rows` next rows without consuming them, and whether more rows follow.
     fn peek_batches(&self, py: Python<'_>, rows: usize) -> PyResult<(Vec<RecordBatch>, bool)> {
         let mut reading = self.lock(py)?;
         let ready = |reading: &ReadState| {
@@ -322,7 +322,7 @@ pub struct Batches {
 
 #[pymethods]
 impl Batches {
-    /// Rows as a stream of Arrow batches. It can be called any number of times.
+    /// Rows as a stream of Arrow batches. Can be called repeatedly.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -349,7 +349,7 @@ fn capsule<'py>(
         let same = |(column, requested): (&FieldRef, &FieldRef)| {
             column.name() == requested.name() && arrow_cast::can_cast_types(column.data_type(), requested.data_type())
         };
-        // If the columns differ or cannot be cast, the stream keeps its own schema. The consumer checks what it gets.
+        // If the columns differ or cannot be cast, the stream has its original schema, which the consumer checks.
         if schema.fields().len() == requested.fields().len() && schema.fields().iter().zip(requested.fields()).all(same)
         {
             let fields = schema.fields().iter().zip(requested.fields());
@@ -427,8 +427,8 @@ impl Drop for Stream {
     }
 }
 
-/// Error message for the consumer of a stream that a signal handler ended. The consumer raises an exception of its own,
-/// so a KeyboardInterrupt is triggered again for Python.
+/// Error message for the consumer of a stream that a signal handler ended. The consumer raises its own
+/// exception, so a KeyboardInterrupt is triggered again for Python.
 fn interrupt_message(py: Python<'_>, raised: &PyErr) -> String {
     let message = format!("cancelled: {raised}");
     if raised.is_instance_of::<PyKeyboardInterrupt>(py) {

@@ -16,8 +16,8 @@ use taut::{Progress, ProgressCallback, WaitCallback};
 
 /// State of the thread that waits for the statements of one connection.
 ///
-/// The threads that compute store their progress here. The thread that waits may take the interpreter's lock, and shows
-/// the progress.
+/// The threads that compute store their progress here. The thread that waits may take the interpreter's lock, and
+/// reports the progress.
 #[derive(Default)]
 pub struct Waiting {
     /// Exception that a signal handler or the reporter raised to cancel the statement.

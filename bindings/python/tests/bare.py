@@ -1,4 +1,4 @@
-"""Tests the installed package without other packages. Methods that need one raise an error that names it."""
+"""Tests the installed package alone. Methods that need another package raise an error that names it."""
 
 import doctest
 

@@ -36,7 +36,7 @@ class Transaction:
 
 
 def problems(transactions, level, is_set=lambda key: False):
-    """Returns the contradictions to a level, one line each. The last transaction must have read the final lists."""
+    """Returns the violations of a level as strings. The last transaction must have read the final lists."""
     history = History(transactions, is_set)
     found = history.find_wrong_reads(level)
     # Contradictory orders of lists define no edges, so cycles are searched only if all reads are possible.
@@ -210,7 +210,7 @@ STEPS = {
 
 
 def components(steps):
-    """Strongly connected components (Tarjan), without recursion: histories are long."""
+    """Returns the strongly connected components (Tarjan). Does not recurse, because histories are long."""
     numbers, lowest, on_stack, stack, found = {}, {}, set(), [], []
     for root in list(steps):
         if root in numbers:
@@ -244,7 +244,7 @@ def components(steps):
 
 
 def shortest_cycle(component, steps):
-    """A shortest cycle through one node of a component."""
+    """Returns a shortest cycle through one node of a component."""
     start = min(component)
     predecessors, queue = {}, deque([start])
     while start not in predecessors:

@@ -1,4 +1,4 @@
-"""Backups of a database that is in use, and databases restored from them."""
+"""Tests backups of a database in use, and databases restored from them."""
 
 import datetime
 import time

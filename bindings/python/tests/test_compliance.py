@@ -1,4 +1,4 @@
-"""SQLAlchemy's own suite for dialects."""
+"""Runs SQLAlchemy's own suite for dialects."""
 
 import pathlib
 import re
@@ -10,14 +10,14 @@ import sqlalchemy
 from sqlalchemy.testing import exclusions
 
 SUITE = pathlib.Path(__file__).resolve().parent / "compliance"
-#: Tests that pass at least. A requirement that is closed by mistake would skip many.
+#: Minimum number of tests that pass. A requirement closed by mistake would skip many tests.
 PASSED_MIN = 850
 
 
 def test_sqlalchemys_suite_passes(tmp_path):
     # One thread, because some of its tests expect the rows of a window function in order.
     url = f"taut:///{tmp_path}/suite.taut?threads=1"
-    # A process of its own: SQLAlchemy's plugin for pytest changes how tests are collected.
+    # A separate process, because SQLAlchemy's plugin for pytest changes how tests are collected.
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "--dburi", url], cwd=SUITE, capture_output=True, text=True, timeout=600
     )
@@ -32,7 +32,7 @@ def test_every_closed_requirement_has_a_reason():
     requirements, unexplained = declared["Requirements"](), []
     for name in dir(declared["SuiteRequirements"]):
         rule = getattr(requirements, name) if isinstance(getattr(declared["SuiteRequirements"], name), property) else None
-        # SQLAlchemy's own words for what it closes by default.
+        # SQLAlchemy's description of requirements that it closes by default.
         if isinstance(rule, exclusions.compound) and any(skip.description == "marked as skip" for skip in rule.skips):
             unexplained.append(name)
     assert unexplained == []

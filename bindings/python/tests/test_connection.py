@@ -1,4 +1,4 @@
-"""Connections: statements, settings, errors, threads and signals."""
+"""Tests connections: statements, settings, errors, threads and signals."""
 
 import gc
 import multiprocessing
@@ -245,7 +245,7 @@ def read_batches(rows):
     try:
         rows.to_batches().read_all()
     except Exception:
-        # pyarrow raises an exception of its own for the cancelled statement. The KeyboardInterrupt follows here.
+        # pyarrow raises its own exception for the cancelled statement. The KeyboardInterrupt follows here.
         time.sleep(5)
         raise
 
@@ -269,7 +269,7 @@ def test_ctrl_c_cancels_the_running_statement(con, operation):
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         runs[operation]()
-        time.sleep(5)  # A signal that comes after the statement interrupts this sleep.
+        time.sleep(5)  # A signal that arrives after the statement interrupts this sleep.
     if operation == "waits":
         con.interrupt()
         other.join()

@@ -1,6 +1,6 @@
-"""Keys and foreign keys that several sessions write at once, and loads of every kind into tables with constraints.
+"""Tests keys and foreign keys that several sessions write at once, and loads into tables with constraints.
 
-The statements of one session are in tests/sql/constraints.
+The tests of single sessions are in tests/sql/constraints.
 """
 
 import os
@@ -15,7 +15,7 @@ import taut
 
 from test_isolation import Pending
 
-#: Transactions of each thread.
+#: Number of transactions that each thread runs.
 TRANSACTIONS = int(os.environ.get("CONSTRAINT_TRANSACTIONS", "150"))
 SEED = int(os.environ.get("SEED", "1"))
 THREADS = 4

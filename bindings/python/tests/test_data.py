@@ -1,4 +1,4 @@
-"""Values and frames, into Taut and out of it."""
+"""Tests the conversion of values and frames between Python and Taut."""
 
 import array
 import datetime
@@ -314,10 +314,10 @@ def test_reading_all_rows_again_is_an_error(filled):
             with pytest.raises(taut.InterfaceError, match="read already, and can be read once"):
                 again()
         assert rows.fetchone() is None and rows.fetchmany(3) == [], "loops over these end"
-    # Without rows, reading again gives the right answer.
+    # A result without rows can be read again.
     empty = filled.sql("SELECT a FROM t WHERE false")
     assert (empty.fetchall(), list(empty), empty.fetchall()) == ([], [], [])
-    # Reading the rows that remain is no second reading, also if none remain.
+    # Reading the remaining rows is allowed, even if none remain.
     exact = filled.sql("SELECT a FROM t WHERE a < 5")
     assert len(exact.fetchmany(4)) == 4 and exact.fetchall() == []
 
@@ -426,7 +426,7 @@ def test_rows_are_changed_by_frames(con):
     assert con.sql("SELECT k, v FROM t WHERE v > 0 ORDER BY k").fetchall() == [(1, 11), (2, 21), (20, 201)]
     with pytest.raises(taut.Error, match="no_such_frame"):
         con.sql("DELETE FROM t WHERE k IN (SELECT k FROM no_such_frame)")
-    # Variables are resolved before the first statement of a text runs, which may create tables for the later ones.
+    # Variables are resolved before the first statement runs, although it may create tables that later statements use.
     con.sql("CREATE TABLE later (k bigint); ALTER TABLE later ADD PRIMARY KEY (k); INSERT INTO later SELECT k FROM frame ON CONFLICT (k) DO NOTHING")
     upsert = "INSERT INTO t VALUES (1, 2) ON CONFLICT (k) DO UPDATE SET v = (SELECT max(n) FROM frame)"
     assert con.sql(upsert).row_count == 1

@@ -1,4 +1,4 @@
-"""Runs random transactions on lists, and checks that what they read is possible at their isolation level."""
+"""Runs random transactions on lists, and checks that their isolation level allows what they read."""
 
 import itertools
 import os
@@ -21,17 +21,17 @@ SEED = int(os.environ.get("HISTORY_SEED", time.time_ns() % 1_000_000))
 #: Seconds without a new transaction after which all threads are assumed to wait for each other.
 HANG_SECONDS = 60
 
-#: Number of tables of each form: with a row per element, and with a text per list. Several, because a serializable
-#: transaction that has read a table may be refused after others changed it.
+#: Number of tables with a row per element, and of tables with a text per list. Several tables reduce the conflicts of
+#: serializable transactions.
 TABLES = 4
 #: Number of active lists per table. A read returns a whole list, so a list of LENGTH_MAX elements is replaced.
 LISTS_OF_TABLE = 2
 LENGTH_MAX = 40
 
 
-# A history is a text: "x+1" appends 1 to list x, "x=1,2" reads it, "!" before a transaction rolls it back. Lists whose
-# names begin with an s are sets. The last transaction reads the final lists. The number of a history is the count of
-# levels that do not allow it: 1 is SERIALIZABLE, 2 also REPEATABLE READ, 3 also READ COMMITTED.
+# A history is a string: "x+1" appends 1 to list x, "x=1,2" reads 1 and 2 from it, and "!" marks a transaction that is
+# rolled back. Lists whose names begin with s are sets. The last transaction reads the final lists. The number of a
+# history is the count of levels that forbid it: 1 is SERIALIZABLE, 2 also REPEATABLE READ, 3 also READ COMMITTED.
 ALL, FROM_SNAPSHOT, ONLY_SERIALIZABLE = 3, 2, 1
 HISTORIES = {
     "nothing": (["x=", "x="], 0),
@@ -94,7 +94,7 @@ def test_the_checker_handles_long_histories():
 
 @dataclass
 class Lists:
-    """Lists in a database. A list with an even number has a row per element, any other is a text in one row."""
+    """Lists in a database. A list with an even number has a row per element. Other lists are a text in one row."""
 
     con: taut.Connection
     elements: itertools.count = field(default_factory=itertools.count)
@@ -125,7 +125,7 @@ class Lists:
         return f"{'lists' if Lists.is_rows(key) else 'texts'}_{key // 2 % TABLES}"
 
     def record_appends(self, con, transaction):
-        """Counts committed appends, and replaces lists that have become long by new ones in the same table."""
+        """Counts committed appends, and replaces long lists by new ones in the same table."""
         for key, _ in transaction.appends():
             with self.lock:
                 self.lengths[key] += 1
@@ -143,7 +143,7 @@ class Worker:
         self.con = lists.con.duplicate()
         self.random = random.Random(seed)
         self.history, self.refused, self.error = [], 0, None
-        # When a commit becomes durable makes no difference to readers.
+        # Readers do not depend on the durability of commits.
         self.con.sql(f"SET synchronous = '{self.random.choice(['full', 'normal', 'off'])}'")
 
     def run(self, budget):
@@ -200,7 +200,7 @@ class Worker:
             by_parameter = self.random.random() < 0.5
             condition, values = ("?", [key]) if by_parameter else (key, [])
             rows = self.sql(f"SELECT value FROM {table} WHERE key = {condition}", *values).fetchall()
-            # A list that was created after the snapshot has no row in it, and counts as empty.
+            # A list created after the snapshot has no row in it. It is read as empty.
             return tuple(int(element) for (text,) in rows for element in text.split(",") if element)
         rows = sorted(self.sql(f"SELECT position, value FROM {table} WHERE key = ?", key).fetchall())
         if self.level == SERIALIZABLE:
@@ -208,7 +208,7 @@ class Worker:
         return tuple(value for _, value in rows)
 
     def append(self, key):
-        """Appends an element. Returns the operations by which it did so."""
+        """Appends an element. Returns the operations that it ran."""
         table, element = self.lists.table(key), next(self.lists.elements)
         operations = [("append", key, element)]
         if not self.lists.is_rows(key):
@@ -224,7 +224,7 @@ class Worker:
 
 
 class Maintenance(threading.Thread):
-    """Rewrites tables while the workers run. Statements that fail with a conflict (40001) are no errors."""
+    """Rewrites tables while the workers run. Conflicts (40001) are not errors."""
 
     def __init__(self, lists, seed):
         super().__init__(daemon=True)

@@ -1,8 +1,8 @@
-"""What transactions see of each other: Kleppmann's Hermitage, each anomaly at each isolation level.
+"""Tests each anomaly of Kleppmann's Hermitage at each isolation level.
 
-An anomaly that a level allows occurs here, because the order of statements forces it. An anomaly that a level prevents
-ends in a wait, a refusal (SQLSTATE 40001) or the right answer. See https://github.com/ept/hermitage, and Adya's thesis
-for the names.
+The order of the statements forces an anomaly that the level allows. If the level prevents the anomaly, a statement
+waits, fails with SQLSTATE 40001 or returns the right answer. See https://github.com/ept/hermitage, and Adya's thesis
+for the names of the anomalies.
 """
 
 import threading
@@ -13,17 +13,17 @@ import taut
 
 READ_COMMITTED, SNAPSHOT, SERIALIZABLE = "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"
 
-#: Seconds after which a statement counts as hanging. No test takes a tenth of them.
+#: Seconds after which a statement is assumed to hang. Every test takes less than a tenth of this.
 SECONDS_MAX = 60
 
-#: A statement counts as waiting if it has not ended after this many statements of another session.
+#: A statement is assumed to wait if it has not ended after this number of statements of another session.
 STATEMENTS_MEANWHILE = 60
 
 CONDITIONS = ["id = 1", "id = 2", "id > 0", "value = 30", "value % 3 = 0", "value % 5 = 0"]
 
 
 class Pending:
-    """A statement that runs in a thread of its own."""
+    """A statement that runs in a separate thread."""
 
     def __init__(self, run, others):
         self._run, self._others = run, others
@@ -41,7 +41,7 @@ class Pending:
             self._error = error
 
     def waits(self):
-        """Whether the statement has not ended after many statements of another session, which wait for nothing."""
+        """Whether the statement has not ended after many statements of another session that do not wait."""
         for _ in range(STATEMENTS_MEANWHILE):
             self._others.sql("UPDATE others SET n = n + 1")
         return self._thread.is_alive()
@@ -253,7 +253,7 @@ def test_lost_updates(level, sessions, rows):
 
 
 def test_a_statement_that_computes_loses_nothing(sessions, rows):
-    """P4 within one statement, which READ COMMITTED runs again."""
+    """P4 within one statement, which READ COMMITTED retries."""
     one, two, three = sessions
     one.begin(READ_COMMITTED), two.begin(READ_COMMITTED)
     assert two.read(1) == 10
@@ -393,7 +393,7 @@ READS = {
 @pytest.mark.parametrize("times", [0, 3])
 @pytest.mark.parametrize("read", READS)
 def test_reads_of_every_kind_are_tracked(con, tmp_path, read, times):
-    """A serializable transaction is refused if what it read was changed, also if it read by a cached plan."""
+    """A serializable transaction fails if rows that it read were changed, even if it read them by a cached plan."""
     con.sql("CREATE TABLE test (id int, value int); INSERT INTO test VALUES (1, 10), (2, 20)")
     con.sql("CREATE TABLE notes (n int); INSERT INTO notes VALUES (0)")
     con.sql("CREATE VIEW seen AS SELECT value FROM test")
@@ -544,7 +544,7 @@ def test_an_interrupted_statement_leaves_nothing_to_commit(sessions, rows):
     two.con.interrupt()
     assert_refused("57014", pending.result)
     one.rollback()
-    # The transaction has failed, so that this rolls it back.
+    # The transaction has failed, so COMMIT rolls it back.
     two.con.commit()
     assert rows() == [(1, 10), (2, 20)]
 

@@ -1,13 +1,13 @@
-"""Kills a process that changes a database, again and again. No acknowledged commit may be lost.
+"""Repeatedly kills a process that changes a database. No acknowledged commit may be lost.
 
-Run as a program, this file is that process. It prints what it finds, then each change before it begins and after:
+Run as a program, this file is that process. It prints the rows that it finds, then each change before and after it:
 
-    ["found", owner, [[table, key, value], ...]]     all rows that an owner has
+    ["found", owner, [[table, key, value], ...]]     all rows of an owner
     ["begin", owner, [[table, key, value], ...]]     what a commit will change; null deletes the row
     ["done", owner]  or  ["undone", owner]
 
-Each owner is a thread that changes only its own rows, one commit after the other. So the rows that the next process
-finds have all commits that were done, and the last commit that was begun either completely or not at all. Owners also
+Each owner is a thread that changes only its own rows, one commit after the other. The rows that the next process finds
+therefore contain all commits that were done, and a commit that was only begun completely or not at all. Owners also
 move money between shared accounts; the balances are checked.
 """
 
@@ -89,7 +89,7 @@ def check_money(con):
 
 
 class Owner:
-    """A thread that changes rows of its own."""
+    """A thread that changes only its own rows."""
 
     def __init__(self, con, name, rows, report, seed):
         self.con, self.name, self.report, self.random = con, name, report, random.Random(seed)
@@ -234,7 +234,7 @@ def work(path, seed, synchronous):
 
 
 class ExpectedRows:
-    """Possible rows of an owner: the rows that were found last, and the commits that were begun since."""
+    """Possible rows of an owner: the rows that were found last, and the commits begun since then."""
 
     def __init__(self):
         self.rows, self.commits, self.done = {}, [], 0
@@ -248,9 +248,9 @@ class ExpectedRows:
             self.done = len(self.commits)
 
     def check(self, owner, found, synchronous):
-        """Checks that the rows are those after all commits that were done, with or without the one that was only begun.
+        """Checks that the rows contain all commits that were done, with or without one that was only begun.
 
-        If `synchronous` is off, the last commits may be missing. Returns the number of commits that the rows have.
+        If `synchronous` is off, the last commits may be missing. Returns the number of commits that the rows contain.
         """
         found = {(table, key): value for table, key, value in found}
         fewest = 0 if synchronous == "off" else self.done

@@ -1,4 +1,4 @@
-"""Random queries, and random changes of columns, on tables in every layout, compared with DuckDB."""
+"""Compares random queries and random changes of columns with DuckDB, in every layout."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The package itself: its type annotations are complete, and its notebook runs."""
+"""Tests that the type annotations of the package are complete, and that its notebook runs."""
 
 import pathlib
 import subprocess

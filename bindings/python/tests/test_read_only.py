@@ -1,4 +1,4 @@
-"""Read-only connections, in this process and in others, to a database that another connection writes."""
+"""Tests read-only connections, in this process and in others, while another connection writes the database."""
 
 import hashlib
 import json

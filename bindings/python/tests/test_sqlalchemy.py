@@ -1,4 +1,4 @@
-"""Transactions and constraints through SQLAlchemy."""
+"""Tests transactions, constraints and reflection through SQLAlchemy."""
 
 import datetime
 import decimal
@@ -448,7 +448,7 @@ def test_keys_are_generated(engine):
         notes = [Note(text=f"n{i}") for i in range(2_500)]
         session.add_all(notes)
         session.commit()
-        # The rows of many inserts get their keys, in the order in which they were added.
+        # The keys of the inserted rows follow the order in which the rows were added.
         assert [note.id for note in notes] == list(range(1, 2_501))
         session.execute(sqlalchemy.insert(Note).values(id=5_000, text="own key"))
         note = Note(text="next")

@@ -1,4 +1,4 @@
-"""Interfaces for other tools: DB-API, SQLAlchemy, pandas, IPython."""
+"""Tests the interfaces for other tools: DB-API, SQLAlchemy, pandas and IPython."""
 
 import datetime
 import decimal

@@ -1,4 +1,4 @@
-"""Native module of the package, in Rust. Use `taut.connect` instead."""
+"""Types of the native module, which is written in Rust. Programs use `taut.connect` instead."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final

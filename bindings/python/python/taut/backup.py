@@ -26,8 +26,8 @@ class Backup:
     bytes: int
     #: Bytes written for this backup. Files that earlier backups hold are not written again.
     written_bytes: int
-    #: Number of an earlier backup. The log has every commit between that backup and this one, so that any point in time
-    #: between them can be restored. None if there is no such log.
+    #: Number of an earlier backup from which the log is complete up to this one: any point in time between the two can
+    #: be restored. None if there is no such log.
     log_since: int | None
 
 
@@ -63,16 +63,16 @@ def restore(
     backup: int | None = None,
     time: datetime.datetime | str | None = None,
 ) -> Restored:
-    """Makes a new database from a backup directory.
+    """Restores a backup to a new database.
 
     Parameters
     ----------
     directory: the backup directory.
     database: the directory of the new database, which must be empty or not exist.
     backup: number of the backup; by default the last one.
-    time: point in time up to which commits are restored, inclusive. A datetime, or a text such as
-        ``'2026-11-27 13:36:16.5+02:00'``; without an offset it is in UTC. Points between two backups need the log, see
-        `Connection.backup`.
+    time: point in time up to which commits are restored, inclusive. A datetime, or a string such as
+        ``'2026-11-27 13:36:16.5+02:00'``; without an offset it is in UTC. A point between two backups requires the
+        log: see `Connection.backup`.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def restore(
     it.
     ProgrammingError: there is no such backup, or no backup covers the point in time.
     InternalError: a file of the backup is damaged; the message names the file and the table.
-    ValueError: `time` is a text that is not a time.
+    ValueError: `time` is a string that is not a time.
     """
     row = _taut.restore(os.path.expanduser(directory), os.path.expanduser(database), backup, _micros_of(time))
     number, commit, micros, replayed, size = row

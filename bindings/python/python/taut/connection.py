@@ -1,4 +1,4 @@
-"""Connections, which run statements."""
+"""Connections: they run statements, load data and take backups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def connect(
 ) -> Connection:
     """Opens the database in a directory, or creates it there.
 
-    ``:memory:`` creates a new database in memory, which exists as long as it is used.
+    ``:memory:`` creates a new database in memory. Closing its last connection discards it.
 
     Connections of one process to one path share the database. Only one process at a time can open it for writing. Other
     processes can read it meanwhile, with `read_only`.
@@ -47,16 +47,16 @@ def connect(
     ----------
     path: the directory of the database, or ``:memory:``.
     threads: number of threads of a query; by default one for each processor.
-    memory: memory that queries use before they spill to disk, in bytes or as a text such as ``'2GiB'``; by default half
-        of the memory of the machine.
-    cache: memory for cached parts of the files, in bytes or as a text; by default a quarter of `memory`, or of the
+    memory: memory that queries use before they spill to disk, in bytes or as a string such as ``'2GiB'``; by default
+        half of the memory of the machine.
+    cache: memory for cached parts of the files, in bytes or as a string; by default a quarter of `memory`, or of the
         memory of the machine if `memory` is not given, and at most 1 GiB.
-    create: whether to create a database that does not exist; with `read_only` none is created.
-    read_only: whether to open the database for reading only. It works while another process writes the database, and on
-        a file system that cannot be written. Queries see the database as it was when it was opened or last refreshed:
+    create: whether to create a database that does not exist; `read_only` never creates one.
+    read_only: whether to open the database for reading only. This works while another process writes the database, and
+        on a read-only file system. Queries see the database as it was when it was opened or last refreshed:
         see `Connection.refresh`. Read-only connections of one process share that state; connecting again refreshes it
         for all of them.
-    progress: whether long statements draw a progress bar; by default they do in a terminal and in a notebook.
+    progress: whether long statements draw a progress bar; by default only in a terminal and in a notebook.
 
     Raises
     ------
@@ -96,7 +96,7 @@ class Connection:
     def sql(self, query: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Result:
         """Runs one or more statements and returns the result of the last.
 
-        Parameters are a sequence for ``?`` or ``$1``, or a mapping for ``$name``. They belong to the last statement.
+        Parameters are a sequence for ``?`` or ``$1``, or a mapping for ``$name``. Only the last statement has them.
         Values are None, bool, int, float, decimal.Decimal, str, bytes, date, time, datetime and timedelta of datetime,
         scalars of NumPy and pandas, and lists, tuples and arrays of these: ``a = ANY($1)``.
 
@@ -105,8 +105,8 @@ class Connection:
         result, or any object with ``__arrow_c_stream__``. It is read without copying if its memory is Arrow.
 
         Raises ProgrammingError when a statement is wrong, NotSupportedError when Taut does not support it, DataError
-        when a value is invalid, and other subclasses of `Error`. Each has `sqlstate`, `message`, and, if there are any,
-        `detail`, `hint` and `position`, a line and a column. Rows are computed when they are read, so reading them can
+        when a value is invalid, and other subclasses of `Error`. Each has `sqlstate` and `message`; `detail`, `hint`
+        and `position` (line and column) may be None. Rows are computed when they are read, so reading them can
         raise too.
         """
         caller = sys._getframe(1)
@@ -133,7 +133,7 @@ class Connection:
 
     @contextmanager
     def _resolving(self, variables: Sequence[Mapping[str, Any]]) -> Iterator[Variables]:
-        """Yields a search for tables in variables. Adds a hint to the error about a table that does not exist."""
+        """Yields a function that finds tables in variables. Adds a hint to an error about a missing table."""
         resolve = Variables(*variables)
         try:
             yield resolve
@@ -171,7 +171,7 @@ class Connection:
         The name is case-sensitive: SQL needs double quotes around a name with capitals. The table may share memory with
         the data, so changing the data in place changes the table.
 
-        Raises TypeError when `data` is no table, ProgrammingError when a table of the database has the name.
+        Raises TypeError when `data` is not a table, ProgrammingError when a table of the database has the name.
         """
         self._native.register(name, arrow_of(data, "data"))
 
@@ -189,16 +189,16 @@ class Connection:
         The name of the table may have a schema, as in ``"sales.orders"``. A table that does not exist is created with
         the columns of the data. `design` holds its options, such as ``layout="packed_row"`` and ``sort_by="a, b
         desc"``. Columns of an existing table are matched by name. A column that the data lacks gets its default, or
-        null. A column of nulls alone fits every column, and becomes text in a new table. If `data` is a reader of
+        null. A column with only nulls fits every column, and becomes text in a new table. If `data` is a reader of
         batches in Python, another thread reads it. The reader cannot use this connection, but it can use a duplicate.
 
-        Raises TypeError when `data` is no table, ProgrammingError when it has a column that the table lacks, or lacks a
-        NOT NULL column without a default, NotSupportedError when `design` is given for an existing table, DataError or
-        IntegrityError when a value does not fit.
+        Raises TypeError when `data` is not a table, ProgrammingError when it has a column that the table lacks, or
+        lacks a NOT NULL column without a default, NotSupportedError when `design` is given for an existing table,
+        DataError or IntegrityError when a value does not fit.
         """
         rows = arrow_of(data, "data")
         is_pandas = type(data).__module__.partition(".")[0] == "pandas"
-        # Without pyarrow, a frame of pandas offers its columns itself.
+        # Without pyarrow, `arrow_of` returns the pandas frame, so there is no pyarrow table to change.
         if is_pandas and type(rows).__module__ == "pyarrow.lib" and table in self.tables():
             rows = without_nan_columns(rows)
         return self._native.insert(table, rows, options_of(design))
@@ -216,10 +216,10 @@ class Connection:
     ) -> int:
         """Loads Parquet, CSV or JSON-lines files, all or none, and returns the number of rows.
 
-        `files` is a path, a pattern such as ``"sales-*.parquet"``, or several of them. A table that does not exist is
-        created with the columns of the first file. `design` holds its options, as for `insert`. `format` is
-        ``parquet``, ``csv`` or ``json``; by default the file name decides. `header`, `delimiter` and `null` describe
-        the CSV format.
+        `files` is a path, a pattern such as ``"sales-*.parquet"``, or an iterable of these. A table that does not exist
+        is created with the columns of the first file. `design` holds its options, as for `insert`. `format` is
+        ``parquet``, ``csv`` or ``json``; by default it follows from the file name. `header`, `delimiter` and `null`
+        describe the CSV format.
 
         Raises FileNotFoundError when a pattern matches nothing, ValueError when `files` is empty, and what `sql`
         raises.
@@ -241,15 +241,14 @@ class Connection:
         """Backs up the database to a directory. All connections can be used meanwhile.
 
         The backup holds all commits so far. Data that an earlier backup in the directory holds is not copied again.
-        Files that queries read directly and registered data are not part of it. `taut.restore` makes a database from
-        it.
+        It excludes files that queries read directly, and registered data. `taut.restore` restores a database from it.
 
         Parameters
         ----------
         directory: the backup directory; it is created if it does not exist.
         log: whether to archive every commit since the last backup too, so that any point in time between the two can
-            be restored. The database then keeps its log and the replaced blocks until the next backup.
-            ``BACKUP DATABASE STOP LOG`` ends that.
+            be restored. The database then retains its log and the replaced blocks until the next backup.
+            ``BACKUP DATABASE STOP LOG`` stops archiving.
         keep: number of newest backups to keep, this one included; by default all.
 
         Raises OperationalError when another process uses the directory or it cannot be written, ProgrammingError when
@@ -260,14 +259,14 @@ class Connection:
         return backup_of(self._native.backup(os.path.expanduser(directory), log, keep))
 
     def table(self, name: str) -> Table:
-        """Returns a table of the database. The name has its schema if that is not public, as in ``"sales.orders"``.
+        """Returns a table of the database. A name outside schema public includes its schema, as in ``"sales.orders"``.
 
         Raises ProgrammingError when no table has that name.
         """
         return Table(self, name)
 
     def tables(self) -> list[str]:
-        """Returns the names of all tables, sorted, each with its schema if that is not public."""
+        """Returns the names of all tables, sorted. Names outside schema public include their schema."""
         return [name for (name,) in self._run("SELECT table_name FROM taut.tables ORDER BY 1").fetchall()]
 
     def inspect(self, table: str) -> Inspection:
@@ -280,13 +279,14 @@ class Connection:
     # Connections and DB-API
 
     def refresh(self) -> bool:
-        """Moves a read-only database to the last commit. Returns whether there was a newer commit.
+        """Advances a read-only database to the last commit. Returns whether there was a newer commit.
 
-        Statements that begin afterwards see it, on all read-only connections of this process to the path. A transaction
-        that has run a statement keeps its snapshot until it ends. A database that is open for writing always shows the
-        last commit, so this returns False.
+        Statements that begin afterwards read the new state, on all read-only connections of this process to the path. A
+        transaction that has run a statement keeps its snapshot until it ends. A database that is open for writing is
+        always at the last commit, so this returns False.
 
-        Raises OperationalError when the database can no longer be read. Queries then still see the state before.
+        Raises OperationalError when the database can no longer be read. Queries then continue to read the previous
+        state.
         """
         return self._native.refresh()
 
@@ -296,7 +296,7 @@ class Connection:
         return self._native.read_only
 
     def duplicate(self) -> Connection:
-        """Opens another connection to the same database, for another thread. It does not have the registered names."""
+        """Opens another connection to the same database. It does not share registered names."""
         return Connection(self._native.duplicate(reporter(self._progress)), progress=self._progress)
 
     def cursor(self) -> Cursor:
@@ -306,7 +306,7 @@ class Connection:
 
     @property
     def autocommit(self) -> bool:
-        """Always True: each statement commits on its own, unless begin() or BEGIN has started a transaction."""
+        """Always True: each statement commits immediately, unless begin() or BEGIN has started a transaction."""
         return True
 
     @property
@@ -321,8 +321,8 @@ class Connection:
     def commit(self) -> None:
         """Commits the transaction in progress. Does nothing if there is none.
 
-        Raises OperationalError with SQLSTATE 40001 after a conflict with another transaction. The transaction has ended
-        then, and can be retried.
+        Raises OperationalError with SQLSTATE 40001 after a conflict with another transaction. The transaction has then
+        been rolled back and can be retried.
         """
         self._check_open()
         if self.in_transaction:

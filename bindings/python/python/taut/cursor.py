@@ -55,7 +55,7 @@ NUMBER = TypeCode("boolean", "smallint", "integer", "bigint", "real", "double", 
 DATETIME = TypeCode("date", "time", "timestamp", "timestamptz", "interval")
 ROWID = TypeCode()
 
-#: Matches `INSERT INTO t (a, b) VALUES (?, ?)`. Its group is the text before the row, which `executemany` repeats.
+#: Matches `INSERT INTO t (a, b) VALUES (?, ?)`. The group is the text before the row. `executemany` repeats the row.
 _INSERT_ROW = re.compile(
     r"(\s*insert\s+into\s+[^();'\-/]+?(?:\([^()]*\)\s*)?values\s*)\(\s*\?(?:\s*,\s*\?)*\s*\)\s*;?\s*", re.IGNORECASE
 )
@@ -80,7 +80,7 @@ class Cursor:
 
     @property
     def description(self) -> list[tuple[Any, ...]] | None:
-        """Name, SQL type, four times ``None``, and nullability of each column. ``None`` without rows."""
+        """Name, SQL type, four times ``None``, and nullability of each column. ``None`` if there are no columns."""
         columns = self._result._native.columns if self._result is not None else []
         return [(name, kind, None, None, None, None, nullable) for name, kind, nullable in columns] or None
 
@@ -98,8 +98,8 @@ class Cursor:
     def executemany(self, operation: str, seq_of_parameters: Iterable[_Parameters]) -> Cursor:
         """Runs a statement for each row of parameters, all or none. Rows that the statement returns are discarded.
 
-        The statements run in one transaction: in that of the connection, or in one of their own. After an error in the
-        transaction of the connection, it can only be rolled back, as after an error of `execute`.
+        The statements run in the transaction of the connection, or in a new one if there is none. After an error, the
+        transaction of the connection can only be rolled back, as after an error of `execute`.
         ``INSERT ... VALUES (?, ...)`` inserts rows in batches.
 
         Raises ProgrammingError when the statement begins or ends a transaction.
@@ -178,9 +178,10 @@ class Cursor:
 
 
 def _inserts(head: str, rows: Sequence[_Parameters]) -> Iterator[tuple[str, list[Any]]]:
-    """Yields INSERT statements of many rows each, and their values.
+    """Yields INSERT statements with several rows each, and their values.
 
-    In one statement, all values of a column have the same type: values of several types would be converted to one.
+    In one statement, all values of a column have the same Python type. Otherwise the statement would convert them to
+    one type.
     """
     width = len(rows[0])
     row_placeholders = f"({', '.join('?' * width)})"

@@ -1,4 +1,4 @@
-"""Python objects as tables: objects with the Arrow PyCapsule interface, and a few types that need a conversion."""
+"""Conversion of Python objects to tables with the Arrow PyCapsule interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALLOWED = (
 
 
 def arrow_of(data: Any, what: str) -> Any:
-    """Returns an object that offers the data as Arrow. `what` names the data in the error message.
+    """Returns an object with the Arrow PyCapsule interface for the data. `what` names the data in the error message.
 
     Raises TypeError if the data is not a table.
     """
@@ -23,9 +23,9 @@ def arrow_of(data: Any, what: str) -> Any:
 
 
 def without_nan_columns(data: Any) -> Any:
-    """Returns a pyarrow table with its columns of floating-point nulls alone as columns of nulls without a type.
+    """Replaces floating-point columns that have only nulls by columns of the type null, in a pyarrow table.
 
-    pandas has NaN for missing values of any type. Nulls without a type fit every column.
+    pandas has NaN for missing values of any type. A column of the type null fits every column of a table.
     """
     import pyarrow
 
@@ -36,7 +36,7 @@ def without_nan_columns(data: Any) -> Any:
 
 
 class Variables:
-    """Finds tables by the names of variables. Searches the mappings in order, and uses the first that has the name."""
+    """Finds tables by the names of variables. Uses the first of the mappings that contains the name."""
 
     def __init__(self, *mappings: Mapping[str, Any]) -> None:
         self._mappings = mappings

@@ -1,4 +1,4 @@
-"""Results as pandas DataFrames."""
+"""Conversion of results to pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DTYPE_OPTIONS = ("types_mapper", "integer_object_nulls")
 
 
 def check_backend(dtype_backend: str, options: dict[str, Any]) -> None:
-    """Raises ValueError if the backend is unknown, or options choose dtypes too."""
+    """Raises ValueError if the backend is unknown, or if `options` choose dtypes too."""
     if dtype_backend not in DTYPE_BACKENDS:
         allowed = " and ".join(map(repr, DTYPE_BACKENDS))
         raise ValueError(f"dtype_backend={dtype_backend!r}; allowed are {allowed}")
@@ -26,7 +26,7 @@ def check_backend(dtype_backend: str, options: dict[str, Any]) -> None:
 
 
 def pandas_of(table: pyarrow.Table, dtype_backend: str | None, options: dict[str, Any]) -> pandas.DataFrame:
-    """Converts a table. The dtypes hold the values exactly, unless options choose them."""
+    """Converts a table. The dtypes hold the values exactly, unless `options` choose other dtypes."""
     if any(option in options for option in _DTYPE_OPTIONS):
         return table.to_pandas(**options)
     if dtype_backend is not None:
@@ -83,7 +83,7 @@ def _nullable(kind: pyarrow.DataType) -> Any:
 
 
 def _arrow(kind: pyarrow.DataType) -> Any:
-    """Returns the dtype of pandas that holds Arrow values; `None` for intervals, which it does not have."""
+    """Returns the dtype of pandas that holds Arrow values; `None` for intervals, which pandas does not support."""
     import pandas
     import pyarrow
 

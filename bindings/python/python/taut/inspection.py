@@ -1,4 +1,4 @@
-"""Pictures of how a table is stored."""
+"""Text and pictures that show how a table is stored."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def _parser() -> _Parser:
 
 @magics_class
 class TautMagics(Magics):
-    """The magic `taut`: runs SQL on a connection of the notebook, whose variables can be used as tables."""
+    """The magic `taut`: runs SQL on a connection. Statements can use variables of the notebook as tables."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)

@@ -1,8 +1,8 @@
 """Names of tables, views and sequences with their schemas.
 
-One text identifies them in the system tables and in methods such as `Connection.insert`: the name alone for schema
-public, otherwise the schema and the name with a dot between them, such as ``sales.orders``. A part that has a dot in it
-or begins with a quote is in double quotes, and then a name in public has its schema too: ``public."a.b"``.
+One string identifies a relation in the system tables and in methods such as `Connection.insert`: the name alone in
+schema public, otherwise the schema and the name with a dot between them, such as ``sales.orders``. A part that contains
+a dot or begins with a quote is in double quotes. A quoted name in public includes the schema: ``public."a.b"``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _QUALIFIED = re.compile(rf"({_PART})\.({_PART})", re.DOTALL)
 
 
 def relation_name(schema: str, name: str) -> str:
-    """Returns the text that identifies a relation of a schema."""
+    """Returns the string that identifies relation `name` of a schema."""
     if schema == PUBLIC and "." not in name:
         return name
     return f"{_part(schema)}.{_part(name)}"

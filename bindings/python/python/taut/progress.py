@@ -12,9 +12,9 @@ _QUIET_SECONDS = 1.0
 
 
 def reporter(enabled: bool | None) -> Callable[..., None] | None:
-    """Returns the callback that draws progress bars. Returns `None` if nobody would see them.
+    """Returns the callback that draws progress bars, or `None` if there is no terminal or notebook to draw them in.
 
-    The thread that waits for the statement calls it.
+    The thread that waits for the statement calls the callback.
     """
     in_notebook = "ipykernel" in sys.modules
     if enabled is False or (enabled is None and not in_notebook and not (sys.stderr and sys.stderr.isatty())):
@@ -23,9 +23,9 @@ def reporter(enabled: bool | None) -> Callable[..., None] | None:
 
 
 class _Bars:
-    """Draws one bar at a time. It is called with the operation, rows done, and total rows or `None`.
+    """Draws one progress bar at a time. A call takes the operation, rows done, and total rows or `None`.
 
-    At the end of a statement it is called without arguments.
+    A call without arguments ends the bar at the end of a statement.
     """
 
     def __init__(self, in_notebook: bool) -> None:
@@ -47,7 +47,7 @@ class _Bars:
         self._bar.update(done - self._bar.n)
 
     def _kind(self) -> Any:
-        """Returns the class of the bar: with widgets if they are installed, else with text."""
+        """Returns the class of the bar: a widget in a notebook if `ipywidgets` is installed, otherwise text."""
         if self._in_notebook and importlib.util.find_spec("ipywidgets") is not None:
             from tqdm.notebook import tqdm as notebook_bar
 

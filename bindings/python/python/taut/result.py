@@ -24,19 +24,19 @@ class Result:
     """The result of a statement: its rows, computed when they are read, or a command tag.
 
     The rows can be read once. `fetchone`, `fetchmany`, `fetchall` and iteration return tuples. `to_arrow`,
-    `to_batches`, `to_pandas`, `to_polars` and ``__arrow_c_stream__`` take all of them as Arrow. Showing a result
+    `to_batches`, `to_pandas`, `to_polars` and ``__arrow_c_stream__`` read all rows as Arrow. Displaying a result
     consumes no rows.
 
-    Methods that read rows raise InterfaceError if the statement returns none, and the errors of the statement itself.
-    After an error, no more rows can be read. Methods that read all rows, and loops, raise InterfaceError if the rows
-    were read already. `fetchone` and `fetchmany` then return ``None`` and an empty list.
+    Methods that read rows raise InterfaceError if the statement returns no rows, and the errors of the statement.
+    After an error, no more rows can be read. If all rows were read already, methods that read all rows, and loops,
+    raise InterfaceError; `fetchone` returns ``None``, and `fetchmany` an empty list.
     """
 
     __slots__ = ("_is_at_end", "_native")
 
     def __init__(self, native: _taut.Result) -> None:
         self._native = native
-        #: Whether a call has returned the last row and another one has met the end.
+        #: Whether a call has returned fewer rows than requested, because the rows have ended.
         self._is_at_end = False
 
     @property
@@ -94,7 +94,7 @@ class Result:
 
     def _fetch(self, size: int) -> list[tuple[Any, ...]]:
         rows = self._native.fetch(size)
-        # A result without rows can be read again: the answer stays right.
+        # A result without rows can be read again: it stays empty.
         if len(rows) < size and (rows or self._native.has_returned_rows):
             self._is_at_end = True
         return rows
@@ -122,8 +122,8 @@ class Result:
         """Returns all rows as a pyarrow table.
 
         Text has the type ``string`` and bytes have ``binary``, which all functions of pyarrow support. With
-        `string_view` they have ``string_view`` and ``binary_view``, the types of Taut, and are not copied. Other types
-        are never copied.
+        `string_view` they have Taut's own types ``string_view`` and ``binary_view``, without a copy. Other types are
+        never copied.
         """
         import pyarrow
 
@@ -142,17 +142,17 @@ class Result:
     def to_pandas(self, *, dtype_backend: str | None = None, **options: Any) -> pandas.DataFrame:
         """Returns all rows as a pandas DataFrame.
 
-        The dtypes hold all values exactly, and pandas can plot numbers: those of NumPy, ``Int64`` and the like for
-        integers and booleans with nulls, and ``decimal128(p, s)[pyarrow]`` for decimals.
+        The dtypes hold all values exactly: dtypes of NumPy, nullable ones such as ``Int64`` for integers and booleans
+        with nulls, and ``decimal128(p, s)[pyarrow]`` for decimals.
 
         Parameters
         ----------
-        dtype_backend: ``'numpy_nullable'`` for the nullable dtypes of pandas, ``'pyarrow'`` for those that hold Arrow
-            values, as in ``pandas.read_sql``.
-        options: those of ``pyarrow.Table.to_pandas``. ``types_mapper`` and ``integer_object_nulls`` replace the choice
-            of dtypes above.
+        dtype_backend: ``'numpy_nullable'`` for the nullable dtypes of pandas, ``'pyarrow'`` for the dtypes that hold
+            Arrow values, as in ``pandas.read_sql``.
+        options: options of ``pyarrow.Table.to_pandas``. ``types_mapper`` and ``integer_object_nulls`` replace the
+            choice of dtypes above.
 
-        Raises ValueError when `dtype_backend` has another value, or is given beside ``types_mapper`` or
+        Raises ValueError when `dtype_backend` has another value, or is combined with ``types_mapper`` or
         ``integer_object_nulls``.
         """
         if dtype_backend is not None:
@@ -162,7 +162,7 @@ class Result:
     def to_polars(self) -> polars.DataFrame:
         """Returns all rows as a Polars DataFrame.
 
-        Raises NotSupportedError when a column is an interval, which Polars does not have.
+        Raises NotSupportedError when a column is an interval, which Polars does not support.
         """
         import polars
 
@@ -177,7 +177,7 @@ class Result:
         return self._native.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Takes the rows as an Arrow C stream, which computes them when they are read."""
+        """Returns the rows as an Arrow C stream, which computes them when they are read."""
         return self._native.__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ class Table:
         return int(self._property_value("plain_bytes"))
 
     def set(self, **design: Any) -> None:
-        """Changes options of the table's design and rewrites the table block by block. It can be read meanwhile.
+        """Changes options of the table's design and rewrites the table block by block. Queries can read it meanwhile.
 
         Raises ProgrammingError when an option or a value is not known.
         """
@@ -102,8 +102,8 @@ class Table:
     def __datafusion_table_provider__(self, session: Any = None) -> Any:
         """Exports the table to the package `datafusion`: ``SessionContext().register_table("t", con.table("t"))``.
 
-        Its queries read the newest rows. Taut's scan evaluates projections, limits, and predicates that call no
-        functions.
+        Queries of that package read the newest rows. Taut's scan evaluates projections, limits, and predicates that
+        call no functions.
 
         Raises NotSupportedError when the installed version of `datafusion` does not fit this package.
         """
@@ -132,5 +132,5 @@ def options_of(design: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _literal(text: str) -> str:
-    """Quotes a text as an SQL string literal."""
+    """Quotes a string as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

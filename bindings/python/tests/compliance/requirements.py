@@ -1,7 +1,7 @@
-"""What SQLAlchemy's own suite may require of Taut's dialect.
+"""Requirements of SQLAlchemy's own suite that Taut's dialect meets or does not meet.
 
-SQLAlchemy's defaults hold for what is neither in `OPEN` nor in `CLOSED`. `tests/test_compliance.py` checks that
-`CLOSED` has a reason for everything that is closed.
+SQLAlchemy's defaults apply to requirements that are neither in `OPEN` nor in `CLOSED`. `tests/test_compliance.py`
+checks that `CLOSED` has a reason for every requirement that is closed.
 """
 
 from sqlalchemy.testing import exclusions

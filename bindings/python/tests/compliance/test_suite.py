@@ -1,4 +1,4 @@
-"""SQLAlchemy's own suite for dialects, with the tests replaced that have no requirement and that Taut does not meet."""
+"""SQLAlchemy's own suite for dialects. Skips the tests that Taut does not pass and that no requirement excludes."""
 
 from sqlalchemy.testing import fixture, skip
 from sqlalchemy.testing.suite import *  # noqa: F403
@@ -27,7 +27,7 @@ class ComponentReflectionTestExtra(_ComponentReflectionTestExtra):
 
     @fixture()
     def use_schema_fixture(self):
-        """The default schema: a database has one."""
+        """Uses the default schema."""
 
 
 class IdentityReflectionTest(_IdentityReflectionTest):

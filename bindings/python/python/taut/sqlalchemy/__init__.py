@@ -1,7 +1,7 @@
 """The SQLAlchemy dialect: ``create_engine("taut:////data/shop.taut")``, or ``"taut://"`` for a database in memory.
 
-The options of a table's design are ``taut_layout``, ``taut_sort_by`` and so on. The query part of the URL has settings
-of `taut.connect`: ``taut:///shop.taut?threads=2&memory=2GiB``, ``taut:///shop.taut?read_only=true``.
+The options of a table's design are ``taut_layout``, ``taut_sort_by`` and so on. The query part of the URL holds
+settings of `taut.connect`: ``taut:///shop.taut?threads=2&memory=2GiB``, ``taut:///shop.taut?read_only=true``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taut.sqlalchemy.reflection import SCHEMA, Reflection
 #: Settings of `taut.connect` that are allowed in a URL.
 _SETTINGS: dict[str, Callable[[str], Any]] = {"threads": int, "memory": str, "cache": str, "read_only": util.asbool}
 _DEFAULT_LEVEL: Final = "REPEATABLE READ"
-#: Isolation levels. With AUTOCOMMIT, each statement is a transaction of its own.
+#: Isolation levels. With AUTOCOMMIT, each statement is a separate transaction.
 _LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "AUTOCOMMIT")
 
 
@@ -47,13 +47,13 @@ class _Interval(INTERVAL):
 
 class _ExecutionContext(DefaultExecutionContext):
     def fire_sequence(self, sequence: Any, type_: Any) -> Any:
-        """Takes the next number of a sequence, before the statement that inserts it."""
+        """Reads the next number of a sequence, before the statement that inserts the number."""
         name = self.identifier_preparer.format_sequence(sequence).replace("'", "''")
         return self._execute_scalar(f"SELECT nextval('{name}')", type_)
 
 
 class TautDialect(Reflection):
-    """Dialect with the part of PostgreSQL's SQL that Taut supports: transactions, savepoints and constraints."""
+    """Dialect for the subset of PostgreSQL's SQL that Taut supports, with transactions, savepoints and constraints."""
 
     name = driver = "taut"
     default_paramstyle = "qmark"
@@ -87,7 +87,7 @@ class TautDialect(Reflection):
     # A statement that returns rows does not report their number before they are read.
     supports_sane_rowcount_returning = False
     postfetch_lastrowid = False
-    # An attribute that the compilers read from a PostgreSQL dialect.
+    # The compilers of the PostgreSQL dialect read this attribute.
     _backslash_escapes = False
 
     def __init__(self, **options: Any) -> None:

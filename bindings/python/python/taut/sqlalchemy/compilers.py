@@ -1,4 +1,4 @@
-"""Compilers of the dialect: from statements, definitions and types of SQLAlchemy to Taut's SQL."""
+"""Compilers of the dialect: they convert statements, definitions and types of SQLAlchemy to Taut's SQL."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class DdlCompiler(PGDDLCompiler):
         return str(self.sql_compiler.process(expression, include_table=False, literal_binds=True))
 
     def visit_drop_index(self, drop: Any, **options: Any) -> str:
-        """Compiles DROP INDEX, with IF EXISTS because earlier versions skipped indexes that they did not support."""
+        """Compiles DROP INDEX with IF EXISTS: earlier versions of the dialect did not create all indexes."""
         return f"DROP INDEX IF EXISTS {self._prepared_index_name(drop.element, include_schema=True)}"
 
     def post_create_table(self, table: Any) -> str:
@@ -108,7 +108,7 @@ class Compiler(PGCompiler):
         return sqltext
 
     def fetch_clause(self, select: Any, **options: Any) -> str:
-        """Compiles FETCH FIRST as LIMIT, which takes expressions."""
+        """Compiles FETCH FIRST as LIMIT, which allows expressions."""
         kinds = select._fetch_clause_options
         for kind, name in (("percent", "PERCENT"), ("with_ties", "WITH TIES")):
             if kinds[kind]:
@@ -119,7 +119,7 @@ class Compiler(PGCompiler):
         return text
 
     def visit_frame_clause(self, frameclause: Any, **options: Any) -> Any:
-        """Compiles the bounds of a window frame as literals, because Taut takes no parameters there."""
+        """Compiles the bounds of a window frame as literals, because Taut allows no parameters there."""
         return super().visit_frame_clause(frameclause, **options | {"literal_execute": True})  # type: ignore[no-untyped-call]
 
     def visit_concat_op_binary(self, binary: Any, operator: Any, **options: Any) -> str:
@@ -129,17 +129,17 @@ class Compiler(PGCompiler):
         return self._concatenation(clauselist.clauses, options)
 
     def _concatenation(self, parts: Sequence[Any], options: Any) -> str:
-        """Compiles `||`. Taut does not know the types of two parameters."""
+        """Compiles `||`. Casts the first of two parameters, because Taut cannot infer their types."""
         texts = [self.process(part, **options) for part in parts]
         if all(isinstance(part, BindParameter) for part in parts[:2]):
             texts[0] = f"CAST({texts[0]} AS {'bytea' if isinstance(parts[0].type, types.LargeBinary) else 'varchar'})"
         return " || ".join(texts)
 
     def visit_truediv_binary(self, binary: Any, operator: Any, **options: Any) -> Any:
-        """Compiles a division of Python's `/`, which is exact for integers too.
+        """Compiles the division operator `/` of Python, which does not truncate quotients of integers.
 
-        SQLAlchemy casts a divisor of unknown type to NUMERIC, which has ten digits behind the point here. Only one of
-        two integers needs a cast, and a cast to a decimal without such digits loses nothing.
+        SQLAlchemy would cast a divisor of unknown type to NUMERIC, which has ten digits after the decimal point in this
+        dialect. It is enough to cast one integer operand, and a cast to decimal(19, 0) loses no digits.
         """
         is_integer, is_fraction = (
             [isinstance(side.type, kind) for side in (binary.left, binary.right)] for kind in (types.Integer, types.Numeric)

@@ -42,7 +42,7 @@ class Reflection(default.DefaultDialect):
         return [name for (name,) in rows]
 
     def _schema_of(self, connection: Any, name: str, in_schema: str | None, options: Any) -> str | None:
-        """Returns the schema of a relation. One that is temporary comes first if the schema is not named."""
+        """Returns the schema of a relation. If no schema is given, a temporary relation takes precedence."""
         if in_schema is None and name in self._temporary(connection, options):
             return TEMPORARY
         return in_schema
@@ -51,7 +51,7 @@ class Reflection(default.DefaultDialect):
         return self.get_temp_table_names(connection, **options) + self.get_temp_view_names(connection, **options)
 
     def _relation(self, name: str, in_schema: str | None) -> str:
-        """Returns the name of a relation in the system tables: with its schema if that is not public."""
+        """Returns the name of a relation in the system tables: with its schema, unless the schema is public."""
         return relation_name(in_schema or self.default_schema_name or SCHEMA, name)
 
     @reflection.cache
@@ -279,7 +279,7 @@ class Reflection(default.DefaultDialect):
 
 
 def _index(name: str, columns: str, predicate: str | None, is_unique: bool, known: list[str]) -> dict[str, Any]:
-    """Describes an index whose parts are separated by commas. Parts that are no columns are expressions."""
+    """Describes an index whose parts are separated by commas. Parts that are not columns are expressions."""
     parts = _split(columns, known)
     index: dict[str, Any] = {"name": name, "unique": is_unique}
     index["column_names"] = [part if part in known else None for part in parts]
@@ -298,8 +298,8 @@ def _names_of(text: str) -> list[str]:
 def _split(text: str, known: list[str]) -> list[str]:
     """Splits names and expressions that are separated by commas.
 
-    Either may hold a comma too, so `known` has the names that exist. An expression ends at the first comma outside of
-    parentheses and quotes.
+    Names and expressions may contain commas. `known` lists the existing names. An expression ends at the first comma
+    outside of parentheses and quotes.
     """
     for part in [*known, _first_expression(text)]:
         if text == part:
