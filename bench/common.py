@@ -17,7 +17,7 @@ RESULTS = ROOT / "bench/results"
 
 
 def pin(count=2):
-    """Pins this process and those it starts to `count` processors, however many the engines would use."""
+    """Pins this process and its children to `count` processors. Returns the number of processors that they have."""
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(available[:count]))
     return len(available[:count])
@@ -53,17 +53,17 @@ def median(values):
 
 
 def spread(values):
-    """Half the range (maximum minus minimum) as a share of the median."""
+    """Returns half the range (maximum minus minimum) as a share of the median."""
     return (max(values) - min(values)) / 2 / median(values) if median(values) else 0.0
 
 
 def resident():
-    """Resident memory of this process in bytes."""
+    """Returns the resident memory of this process in bytes."""
     return status("VmRSS")
 
 
 def peak():
-    """Peak resident memory of this process since the last call, in bytes."""
+    """Returns the peak resident memory of this process since the last call, in bytes."""
     found = status("VmHWM")
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     return found

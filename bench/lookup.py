@@ -1,9 +1,10 @@
-"""One whole row by key from lineitem sorted by its key, in every layout, and in DuckDB.
+"""Measures lookups of a whole row of TPC-H lineitem by key, in every layout of Taut and in DuckDB.
 
     make bench-lookup SCALE=1
 
-Measures two durations per layout: that of the execution without planning, from EXPLAIN ANALYZE VERBOSE, and that of the
-whole statement. Keys are random and the same for all layouts. Each key is looked up once before it is timed.
+The table is sorted by its key. Measures two durations per layout: the execution without planning, from EXPLAIN ANALYZE
+VERBOSE, and the whole statement. Keys are random and the same for all layouts. Each key is looked up once before the
+measurement.
 """
 
 import argparse
@@ -28,7 +29,7 @@ SQL = "SELECT * FROM lineitem{} WHERE l_orderkey = {} AND l_linenumber = {}"
 
 
 def execution(rows):
-    """Seconds of the execution without planning, from the rows of EXPLAIN ANALYZE VERBOSE."""
+    """Returns the seconds of the execution without planning, from the rows of EXPLAIN ANALYZE VERBOSE."""
     for kind, text in rows:
         if kind == "Duration":
             number, unit = re.fullmatch(r"([\d.]+)(ns|µs|ms|s)", text.strip()).groups()
@@ -37,7 +38,7 @@ def execution(rows):
 
 
 def counter(rows, name):
-    """Sum of a counter over the scans, from the plan with metrics."""
+    """Returns the sum of a counter over all scans, from the plan with metrics."""
     return sum(int(value) for _, text in rows[:1] for value in re.findall(rf"\b{name}=(\d+)\b", text))
 
 

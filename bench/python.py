@@ -1,5 +1,6 @@
-"""The Python package against DuckDB's: ten million rows of ten integers to Arrow, and a small statement. Also how much
-the memory of Taut grows over many statements.
+"""Compares the Python packages of Taut and DuckDB: ten million rows of ten integers to Arrow, and a small statement.
+
+Measures how much the memory of Taut grows over many statements, too.
 
     make bench-python
 """
@@ -35,7 +36,7 @@ def resident():
 
 
 def large(con, duck, rows, repetitions):
-    """Seconds of each `SELECT *` to an Arrow table, the first run included. The engines take turns."""
+    """Returns the seconds of each `SELECT *` to an Arrow table, the first run included. The engines take turns."""
     columns = ", ".join(f"(g * {7919 + 13 * c} + {c}) % {10 ** (1 + c % 6)} AS c{c}" for c in range(10))
     duck.execute(f"CREATE TABLE t AS SELECT {columns} FROM range({rows}) AS r(g)")
     relation = duck.sql("SELECT * FROM t")
@@ -51,7 +52,7 @@ def large(con, duck, rows, repetitions):
 
 
 def small(con, duck, statements):
-    """Seconds of each trivial statement. The engines take turns."""
+    """Returns the seconds of each run of a trivial statement. The engines take turns."""
     times = {"Taut": [], "DuckDB": []}
     for _ in range(statements):
         for name, run in (("Taut", con.sql), ("DuckDB", duck.execute)):
@@ -62,7 +63,7 @@ def small(con, duck, statements):
 
 
 def growth(con, queries):
-    """Growth of resident memory in bytes over queries of two kinds, after a tenth of them has warmed up."""
+    """Returns the growth of resident memory in bytes over `queries` queries, after a warm-up with a tenth as many."""
     con.sql("CREATE TABLE small AS SELECT i, 'text ' || i AS s FROM generate_series(1, 1000) AS g(i)")
 
     def run(count):

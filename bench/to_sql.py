@@ -1,4 +1,4 @@
-"""`DataFrame.to_sql` of pandas through SQLAlchemy: Taut's dialect against duckdb_engine, which take turns.
+"""Compares `DataFrame.to_sql` of pandas through Taut's SQLAlchemy dialect and through duckdb_engine, in turns.
 
     pip install duckdb_engine==0.17.0 && python bench/to_sql.py --rows 200000
 """
@@ -36,7 +36,7 @@ def main():
         for repetition in range(arguments.repetitions):
             for name, engine in engines.items():
                 start = time.perf_counter()
-                # A new table each time: duckdb_engine 0.17 cannot replace one with SQLAlchemy 2.1.
+                # A new table each time, because duckdb_engine 0.17 cannot replace a table with SQLAlchemy 2.1.
                 frame.to_sql(f"t{repetition}", engine, index=False)
                 seconds[name].append(time.perf_counter() - start)
                 with engine.connect() as connection:

@@ -1,8 +1,8 @@
-"""What the width of a table costs: queries of three columns, in a table of 500 columns and in one of only these three.
+"""Compares queries of three columns in a table of 500 columns and in a table of only these three.
 
     make bench-width
 
-Both should take the same time: the layouts store the three columns apart from the others.
+Both should take the same time, because the layouts store the three columns separately from the others.
 """
 
 import argparse

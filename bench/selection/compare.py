@@ -1,8 +1,8 @@
-"""Selections, conjunctions, lookups, an aggregate and loads: Taut against six engines, on the same data in one run.
+"""Compares Taut with six engines in selections, conjunctions, lookups, an aggregate and loads, on the same data.
 
-    make bench                                        the whole, about half an hour on two processors
+    make bench                                        all parts, about half an hour on two processors
     make bench BENCH="--quick"                        a twentieth of the rows, about three minutes
-    make bench BENCH="--only a --tables narrow_u"     a part of it
+    make bench BENCH="--only a --tables narrow_u"     one part, one table
     make bench BENCH="--paper-rows"                   loads and bytes with as many rows as Holloway and DeWitt (2008)
 
     a  one predicate on a column that is not sorted: every selectivity and number of columns of section 3.2 of Chasseur
@@ -12,9 +12,9 @@
     d  the aggregate of their section 3.2: MIN of 100 groups
     e  seconds of a load and bytes per row
 
-Each engine has a process of its own and two threads. Each answers a query once, unmeasured, and the answers are
-compared; then all answer it in turns, in reverse order in every second repetition. A time ends when the whole answer is
-in memory, as Arrow.
+Each engine runs in a separate process with two threads. Each engine runs a query once, unmeasured, and the answers are
+compared. Then the engines run the query in turns, in reverse order in every second repetition. A measurement ends when
+the whole answer is in memory, as Arrow.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def say(text):
 
 
 class Table:
-    """One table in all engines: the loads, then all queries on it."""
+    """One table in all engines. Loads it, then runs all queries on it."""
 
     def __init__(self, name, rows, arguments, threads, facts):
         self.name, self.rows, self.arguments, self.facts = name, rows, arguments, facts
@@ -78,14 +78,14 @@ class Table:
                 self.leave_out(engine, process, f"does not run here: {error}")
 
     def leave_out(self, engine, process, why):
-        """Leaves an engine out of the rest of the run."""
+        """Excludes an engine from the rest of the run."""
         say(f"{engine}, {self.name}: {why}")
         self.facts["left_out"].setdefault(engine, f"{self.name}: {why}")
         self.processes.pop(engine, None)
         process.kill()
 
     def ask(self, engine, verb, *arguments):
-        """Returns an answer, or None if the engine fails. Leaves it out of the rest if it died or its load failed."""
+        """Returns an answer, or None if the engine fails. Excludes an engine that died or whose load failed."""
         try:
             return self.processes[engine].ask(verb, *arguments)
         except Failed as error:
@@ -98,7 +98,7 @@ class Table:
 
     def run(self):
         self.load(self.arguments.loads if "e" in self.parts else 1)
-        # Otherwise the operating system writes the loaded data while queries are timed.
+        # Without the sync, the operating system would write the loaded data while queries are timed.
         os.sync()
         for part, asked in [("a", queries.selections), ("b", queries.conjunctions)]:
             for query in asked(self.name) if part in self.parts else []:
@@ -180,7 +180,7 @@ class Table:
         cell["percentile_99_seconds"] = {engine: sorted(seconds)[int(len(seconds) * 0.99)] for engine, seconds in all_times.items()}
 
     def keep(self, query, sql, answers, times):
-        """Adds a cell to the facts. The witness of the answer is DuckDB, or the first engine if DuckDB has none."""
+        """Adds a cell to the facts. Compares answers with DuckDB's, or with the first engine's if DuckDB has none."""
         answers = {engine: answer for engine, answer in answers.items() if answer is not None}
         witness = answers.get("DuckDB", next(iter(answers.values()), None))
         wrong = {engine: answer for engine, answer in answers.items() if answer != witness}

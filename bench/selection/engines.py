@@ -1,18 +1,18 @@
-"""One small class per engine, with the same methods. `processes.py` runs each in a process of its own.
+"""One small class per engine, with the same methods. `processes.py` runs each engine in a separate process.
 
-    load(table, file, columns)   loads into the engine's own format, until it is on disk; `columns` are in sort order
+    load(table, file, columns)   loads a file into the engine's own format on disk; `columns` are in sort order
     settle(table)                does work after a load, which is not timed
     read(query)                  runs a query on the whole table, to bring the table into memory
     stored(table)                returns bytes on disk, or None
     select(query)                returns the answer as a pyarrow table; this is timed
     prepare(lookup)              prepares a statement with parameters, if the engine has them
-    rows(lookup, *values)        returns the answer of a lookup in the engine's cheapest form; this is timed
+    rows(lookup, *values)        returns the answer of a lookup in the engine's fastest format; this is timed
     index(table, column)         creates a secondary index, or raises Refused
     drop(table), close()
-    as_table(answer)             converts an answer to a pyarrow table, to be compared
+    as_table(answer)             converts an answer to a pyarrow table for comparisons
 
-Each class imports its engine's package itself: an engine that is not installed or does not run here is left out, and
-the others run.
+Each class imports its engine's package in its methods. An engine that is not installed or does not run on this machine
+is therefore left out without affecting the others.
 """
 
 import os
@@ -63,7 +63,7 @@ def from_tuples(answer):
 
 
 class Taut(Engine):
-    """A database in a directory. Taut's cache holds all of it."""
+    """A database in a directory. Taut's cache is large enough for all of it."""
 
     def __init__(self, directory, threads, layout):
         import taut

@@ -1,4 +1,4 @@
-"""A process for each engine, so that their libraries and signal handlers do not collide and a crash ends only one.
+"""Runs each engine in a separate process: libraries and signal handlers do not collide, and a crash ends one engine.
 
 Method calls go through a pipe. Answers are (True, value), (None, reason) if the engine refuses, or (False, error).
 Times are measured in the process of the engine, so they do not include the pipe.
@@ -67,14 +67,14 @@ class Server:
 
 
 def timed(run, *arguments):
-    """Seconds until the answer is complete, and the answer. The time does not include freeing it."""
+    """Returns the seconds until the answer is complete, and the answer. Freeing the answer is not included."""
     start = time.perf_counter()
     answer = run(*arguments)
     return time.perf_counter() - start, answer
 
 
 def fingerprint(table):
-    """Number of rows, and the sum of a hash of each row. It does not depend on the order of rows."""
+    """Returns the number of rows, and the sum of the hashes of rows, which does not depend on their order."""
     total = 0
     for start in range(0, table.num_rows, 1 << 18):
         mixed = numpy.uint64(0)

@@ -1,7 +1,7 @@
 """The queries: selections, conjunctions, lookups and the aggregate, the same for every engine.
 
-Columns, values and keys are drawn from a seed. Each query can write itself as SQL. Polars gets no SQL: its engine
-builds a lazy frame from the fields of the query.
+Columns, values and keys are drawn from a seed. Each query has a method `sql`. The Polars engine instead builds a lazy
+frame from the fields of the query.
 """
 
 import dataclasses
@@ -15,7 +15,8 @@ WIDTHS = {"narrow_e": [1, 3, 5, 10], "narrow_u": [1, 3, 5, 10], "wide_e": [1, 15
 CONJUNCTIONS = [0.001, 0.01, 0.1]
 RANGES = [1, 10, 100]
 INDEXED_SELECTIVITIES = [0.00001, 0.001]
-# Share of columns, from the right, that predicates use: they have many values, and the sort order does not help.
+# Share of columns, from the right, that predicates use. They have many values, and the sort order by the columns to
+# their left leaves them unordered.
 RIGHT_SHARE = 0.4
 
 
@@ -52,7 +53,7 @@ class Minimum:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """Sums of all columns: reads the whole table and returns one row. It is not timed."""
+    """Sums of all columns. Reads the whole table and returns one row. Not timed."""
 
     table: str
 
@@ -62,7 +63,7 @@ class Totals:
 
 @dataclasses.dataclass(frozen=True)
 class Lookup:
-    """All columns of `count` consecutive rows by key. Each execution looks up other keys."""
+    """All columns of `count` consecutive rows by key. Each execution looks up different keys."""
 
     part: str
     name: str
@@ -108,12 +109,12 @@ def greatest(table, column):
 
 
 def at_least(table, column, share):
-    """Predicate that a share of the rows passes: those with the greatest values."""
+    """Predicate that the given share of the rows passes: the rows with the greatest values."""
     return column, 1 + round((1 - share) * greatest(table, column))
 
 
 def in_the_middle(table, column, share):
-    """Predicate that a share of the rows passes: those with values just above the middle of the domain."""
+    """Predicate that the given share of the rows passes: values just above the middle of the domain."""
     low, high = (1 + round((0.5 + part) * greatest(table, column)) for part in [0, share])
     return column, low, high - 1
 
@@ -124,7 +125,7 @@ def right(table):
 
 
 def selections(table):
-    """Queries with one predicate. As in the papers of `tables.py`, its column is one of the selected columns."""
+    """Queries with one predicate on one of the selected columns, as in the papers that `tables.py` cites."""
     for share in SELECTIVITIES:
         for width in WIDTHS[table]:
             rng = random.Random(f"{table} {width}")

@@ -85,7 +85,7 @@ def summary(cells):
 
 
 def lost(cells):
-    """Cells in which even the fastest layout is slower than the fastest rival, the worst first."""
+    """Cells in which even Taut's fastest layout is slower than the fastest rival, in descending order of the ratio."""
     blocks = []
     for name, rivals in RIVALS.items():
         found = [(against(cell, TAUT, rivals), cell) for cell in cells]
@@ -139,7 +139,7 @@ def lookups(facts):
 
 def loads(facts):
     present = [name for name in ENGINES if any(name in load["seconds"] for load in facts["loads"])]
-    # Engines that read the Parquet file in place have no load.
+    # Engines that read the Parquet file directly have no load.
     shown = [name for name in present if ENGINES[name][0].own_form]
     rivals = [name for name in ON_DISK if name in shown]
     rows = []

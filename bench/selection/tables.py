@@ -1,13 +1,13 @@
 """The tables of Holloway and DeWitt (2008, section 4.1) and of Chasseur and Patel (2013, section 3.1).
 
-Each is an uncompressed Parquet file, generated once and kept.
+Each table is an uncompressed Parquet file that is generated once and cached.
 
     narrow_e    10 columns, column i uniform in [1, 2^(2.7 i)]
     narrow_u    10 columns, each uniform in [1, 100 million]
-    narrow_s    10 columns, ranges as narrow_e, Zipf with exponent 2
+    narrow_s    10 columns, ranges as in narrow_e, Zipf with exponent 2
     wide_e      50 columns, column i uniform in [1, 2^(4 + 23/50 i)]
     onepercent  narrow_u with 100 values in its last column
-    points      a unique key and 10 columns as narrow_u
+    points      a unique key and 10 columns as in narrow_u
 
 All have 32-bit integers without nulls and are sorted by all columns from left to right. A table is generated in parts,
 one for each range of the first column. The number of rows in each range is drawn first, so the rows have the same
@@ -45,7 +45,7 @@ PAPER_ROWS = {name: 12_000_000 if name == "wide_e" else 60_000_000 for name in G
 
 
 def columns(table):
-    """Names of the columns in order, which is also the sort order of the rows."""
+    """Returns the names of the columns. Rows are sorted by all columns in this order."""
     names = [f"c{number}" for number in range(1, len(GREATEST[table]) + 1)]
     if table == "points":
         return ["k", *names]
@@ -99,7 +99,7 @@ def parts(table, rows):
 
 
 def chances(low, high):
-    """Zipf probabilities of the numbers from `low` to `high`, not normalised."""
+    """Returns the Zipf probabilities of the numbers from `low` to `high`, not normalised."""
     return numpy.arange(low, high + 1) ** -2.0
 
 

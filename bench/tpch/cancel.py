@@ -1,10 +1,10 @@
-"""How soon statements end after Ctrl-C.
+"""Measures how soon statements end after Ctrl-C.
 
     make bench-cancel SCALE=10
 
-Each statement runs for a second in a process of its own, on TPC-H in columns. Then the process gets SIGINT. Two
-times are measured from there: until it prints the error, after which a session could run its next statement, and until
-the process has ended, which also returns its memory to the system.
+Each statement runs for a second in a separate process, on TPC-H in layout `column`. Then the process gets SIGINT. Two
+times are measured from the signal: until the process prints the error, when a session could run its next statement, and
+until the process has ended, which includes returning its memory to the system.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def interrupt(database, sql, arguments):
 
     The benchmark fails if the statement ends before it is interrupted.
     """
-    # In a file, because a statement may be too long for an argument of a command.
+    # A file, because a statement may be too long for a command-line argument.
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write(sql)
         script.flush()

@@ -1,13 +1,13 @@
-"""TPC-H on Taut, DataFusion and DuckDB in one run: the same files, the same two processors, the same answers.
+"""Compares Taut, DataFusion and DuckDB in TPC-H, with the same files, processors and answers.
 
     make bench-tpch SCALE=1
 
 Loads the eight tables into each layout of Taut and into a DuckDB file, checks all 22 answers of every layout against
-DuckDB's, then runs the queries in turns: every engine answers a query before the next query begins. Each engine has one
-process for all queries. The time of a query is from its text to its last row.
+DuckDB's, then runs the queries in turns: every engine runs a query before the next query begins. Each engine has one
+process for all queries. The time of a query includes parsing and reading the last row.
 
-At scale factors above 5, where files and results have to share the memory of a workstation, Taut has one layout,
-DataFusion is left out, tables are loaded once, and each query is asked three times.
+At scale factors above 5, files and results compete for the memory of a workstation. Taut then has one layout,
+DataFusion is left out, tables are loaded once, and each query runs three times.
 """
 
 import argparse
@@ -95,7 +95,7 @@ class DataFusionEngine:
     def __init__(self, files, threads, in_memory):
         self.name = "DataFusion memory" if in_memory else "DataFusion Parquet"
         config = datafusion.SessionConfig().with_target_partitions(threads)
-        # Decimal arithmetic as in SQL: 0.06 + 0.01 is exactly 0.07.
+        # Literals are decimals, as in SQL: 0.06 + 0.01 is exactly 0.07.
         config = config.set("datafusion.sql_parser.parse_float_as_decimal", "true")
         self.context = datafusion.SessionContext(config)
         for table in TABLES:
@@ -131,7 +131,7 @@ def check(engine, expected):
     return wrong
 
 
-# Largest scale factor of a full run. Above it, runs are reduced as in the doc of this module.
+# Greatest scale factor of a full run. Runs above it are reduced, as the docstring of this module describes.
 LARGE = 5
 
 
@@ -153,7 +153,7 @@ def loads(arguments, layouts, files, directory, threads):
 
 
 def file_bytes(files, directory):
-    """Bytes of the Parquet files as they are, and rewritten with zstd and the same row groups."""
+    """Returns the bytes of the Parquet files, unchanged and rewritten with zstd and the same row groups."""
     sizes = {"Parquet files": 0, "Parquet files, zstd": 0}
     for table in TABLES:
         source, packed = pyarrow.parquet.ParquetFile(f"{files}/{table}.parquet"), pathlib.Path(directory) / "packed.parquet"
@@ -219,7 +219,7 @@ def measure(engines, repetitions):
     for repetition in range(repetitions):
         for path in QUERIES:
             sql = path.read_text()
-            # The order alternates, so that each engine is first as often as last.
+            # The order alternates, so that each engine is first and last equally often.
             for engine in engines if repetition % 2 == 0 else reversed(engines):
                 times[engine.name][path.stem].append(engine.timed(sql))
         print(f"repetition {repetition + 1} of {repetitions}", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""TPC-H under a memory limit: resident memory and time of each query.
+"""Measures resident memory and time of each TPC-H query under a memory limit.
 
     make bench-tpch-memory SCALE=10
 
-Each query runs in a process of its own, on a database in columns, with `--memory` and otherwise default settings. Its
-memory is the peak resident memory of that process, minus the peak of a process that runs `SELECT 1`. Two joins of whole
-tables, which do not fit in the limit, follow the 22 queries.
+Each query runs in a separate process, on a database in layout `column`, with `--memory` and otherwise default settings.
+Its memory is the peak resident memory of that process, minus the peak of a process that runs `SELECT 1`. Two joins of
+whole tables, which do not fit in the limit, follow the 22 queries.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The parts with batches: upserts of many keys, scans after updates, and space after deletions."""
+"""The parts `upsert`, `scans` and `space`: upserts of many keys, scans after updates, and bytes after deletions."""
 
 import itertools
 import shutil

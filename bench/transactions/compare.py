@@ -1,19 +1,19 @@
-"""Transactions: Taut beside SQLite and DuckDB, on the same rows and keys in one run.
+"""Compares transactions of Taut, SQLite and DuckDB, on the same rows and keys.
 
-    make bench-transactions                                      the whole
+    make bench-transactions                                      all parts
     make bench-transactions ROWS=100000 BENCH="--seconds 0.5"    a smoke run of two minutes
-    make bench-transactions BENCH="--only sessions,space"        a part of it
+    make bench-transactions BENCH="--only sessions,space"        two parts
 
     single    inserts and updates by key of one session, each statement a durable transaction
-    sessions  the same with eight sessions at once, which have no key in common
-    upsert    100,000 random keys, half of them present, in one statement
+    sessions  the same with eight concurrent sessions, which change different keys
+    upsert    one statement with 100,000 random keys, half of them in the table
     scans     scans of tables with 1 % of rows updated, by one statement and by 1,000, after VACUUM and VACUUM FULL
-    space     bytes of the directory after 90 % of the rows were deleted, beside a fresh load of the rest
+    space     bytes of the directory after 90 % of the rows were deleted, compared with a fresh load of the rest
     memory    peak resident memory of an UPDATE of all rows, and of VACUUM after it, limited to 1 GiB
 
-Every part has a process of its own, in which all engines take turns, in reverse order in every second repetition. The
-directories of all engines are on one file system. Sums and counts are compared after every part. The report lists what
-failed.
+Every part runs in a separate process. In it, the engines take turns, in reverse order in every second repetition. The
+directories of all engines are on one file system. Sums and counts are compared after every part. The report lists
+failures.
 """
 
 import argparse

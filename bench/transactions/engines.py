@@ -1,4 +1,4 @@
-"""The engines of the comparison, and the rows that they hold."""
+"""The engines of the comparison, and the rows of their tables."""
 
 import os
 import pathlib
@@ -70,7 +70,7 @@ class Taut:
         self.sql("CHECKPOINT")
 
     def session(self):
-        """Returns a function that inserts a row and one that updates a row, for one thread."""
+        """Returns two functions for one thread: one inserts a row, the other updates a row."""
         connection = self.connection.duplicate()
         connection.sql("SET synchronous = '%s'" % self.synchronous)
         run = connection.sql
@@ -230,7 +230,7 @@ class SQLite:
 
 
 class Disk:
-    """A log file without a database: the upper bound that the disk sets for one session."""
+    """A log file without a database: the upper bound that the disk sets for commits of one session."""
 
     errors = OSError
 
@@ -259,6 +259,6 @@ def tuples(table):
 
 
 def engines_on_disk(**settings):
-    """Engines with a database on disk: a constructor for each name, which takes the path."""
+    """Returns the constructors of engines with a database on disk, by name. Each takes the path."""
     factories = {f"Taut {layout}": lambda path, layout=layout: Taut(path, layout, **settings) for layout in LAYOUTS}
     return {**factories, "DuckDB": lambda path: DuckDB(path)}

@@ -1,4 +1,4 @@
-"""Peak resident memory of statements that change all rows."""
+"""The part `memory`: peak resident memory of statements that change all rows."""
 
 import shutil
 import threading
@@ -13,7 +13,7 @@ LIMIT, LIMITED_CACHE = "1GiB", "256MiB"
 
 
 def load_in_process(pipe, engine, path, count):
-    """Loads the table. Runs in a process of its own, as the target of `processes.run_in_process`."""
+    """Loads the table. Runs in a separate process, as the target of `processes.run_in_process`."""
     database = engines_on_disk()[engine](path)
     database.load("t", rows_of(count), key=False)
     database.close()
@@ -23,7 +23,7 @@ def load_in_process(pipe, engine, path, count):
 def update_in_process(pipe, engine, path, limit):
     """Runs the statements with `LIMIT` of memory, and sends the time and the peak memory of each.
 
-    Runs in a process of its own. `limit` is the number of seconds after which a statement is interrupted.
+    Runs in a separate process. `limit` is the number of seconds after which a statement is interrupted.
     """
     if engine == "DuckDB":
         database = DuckDB(path, memory=LIMIT)

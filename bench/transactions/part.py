@@ -1,4 +1,4 @@
-"""A part of the comparison: its engines, and the reporting of its figures."""
+"""A part of the comparison: runs its engines, and reports figures and failures."""
 
 import pathlib
 import sys
@@ -7,7 +7,7 @@ import time
 
 # Rows of a table in `single` and `sessions`, rows in other parts, keys of an upsert, and small updates in `scans`.
 SMALL_ROWS, ROWS, BATCH, STATEMENTS = 1_000_000, 10_000_000, 100_000, 1_000
-# Maximum rows of the part `upsert` with which SQLite takes part.
+# Maximum rows with which SQLite takes part in `upsert`.
 SQLITE_ROWS_MAX = 1_000_000
 
 
@@ -32,7 +32,7 @@ class Part:
         self.pipe.send(("failed", self.name, engine, what, f"{type(error).__name__}: {error}".replace("\n", " ")[:300]))
 
     def attempt(self, engine, what, run):
-        """Returns the answer of `run` and its seconds. If it fails, returns None and leaves out the engine afterwards.
+        """Returns the answer of `run` and its seconds. If `run` fails, returns None and excludes the engine.
 
         Interrupts a statement that takes longer than the limit.
         """
@@ -54,7 +54,7 @@ class Part:
             timer.cancel()
 
     def open(self, contestants):
-        """Opens the engines, each in a directory of its own."""
+        """Opens the engines, each in a separate directory."""
         for name, make in contestants.items():
             path = f"{self.directory}/{name.replace(' ', '-').replace(',', '')}"
             if opened := self.attempt(name, "open", lambda: make(path)):
@@ -71,7 +71,7 @@ class Part:
         return names[::-1] if repetition % 2 else names
 
     def agree(self, what, answers):
-        """Records engines whose answer differs from the last one, which is the witness."""
+        """Reports engines whose answer differs from the answer of the last engine."""
         for engine, answer in answers.items():
             witness = list(answers.values())[-1]
             if answer != witness:

@@ -1,4 +1,4 @@
-"""Runs parts of a benchmark in processes of their own, and describes exit codes and file systems."""
+"""Runs parts of a benchmark in separate processes, and describes exit codes and file systems."""
 
 import multiprocessing
 import pathlib

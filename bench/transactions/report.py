@@ -1,4 +1,4 @@
-"""The Markdown report of the figures."""
+"""The Markdown report of the comparison."""
 
 import itertools
 import math
@@ -23,14 +23,14 @@ def medians(cell):
 
 
 def durability_class(engine):
-    """Returns the durability class of an engine. Engines of one class are compared. None for engines that never are."""
+    """Returns the durability class of an engine. Engines of one class are compared. None excludes an engine."""
     if engine in ("append and fdatasync", "Taut row, off"):
         return None
     return "normal" if engine.endswith(", normal") else ""
 
 
 def ratios(facts):
-    """Ratio of Taut's best engine to the best rival for each figure. Above 1, Taut has lost."""
+    """Returns the ratio of Taut's best layout to the best rival for each figure. Above 1, Taut is worse."""
     found = []
     for cell in facts["cells"]:
         times = medians(cell)
@@ -77,7 +77,7 @@ def grid(cells, engines):
 
 
 def relative(cells, engines, pairs):
-    """Table of medians of some figures as a share of the medians of others."""
+    """Table of ratios between medians. `pairs` are the names of a figure and of the figure that divides it."""
     named, rows = {cell["name"]: cell for cell in cells}, []
     for engine in engines:
         row = [engine]

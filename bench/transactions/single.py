@@ -39,7 +39,7 @@ def run_for(seconds, keys, run, engine):
 
 
 def run_concurrently(seconds, shares, runs, engine):
-    """Runs transactions on one thread per share of the keys. Returns the counts of commits and retries, and seconds."""
+    """Runs transactions on one thread per share of the keys. Returns counts of commits and retries, and seconds."""
     ready, results, errors = threading.Barrier(len(runs) + 1), [], []
 
     def work(keys, run):

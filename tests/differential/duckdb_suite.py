@@ -2,10 +2,10 @@
 
     python duckdb_suite.py duckdb/test/sql [--failures FILE]
 
-A record counts if PostgreSQL gives the answer that DuckDB's file expects: both systems agree on it, and it needs
-nothing that only DuckDB has. It does not count if it fails because Taut does not store a type that it uses, such as
-arrays and enumerations. Prints how many of the other records pass on Taut, the errors of those that fail by frequency,
-and the folders. Files that require extensions, other files or several connections are skipped.
+Only records for which PostgreSQL returns the answer in DuckDB's file are counted: the two systems agree on them, and
+they use no feature that only DuckDB has. Records that fail because Taut does not store a type, such as arrays and
+enumerations, are not counted. Prints the number of counted records that pass on Taut, the most frequent errors, and the
+results by folder. Files that require extensions, other files or several connections are skipped.
 """
 
 import argparse
@@ -23,9 +23,9 @@ import taut
 from slt_on_duckdb import text
 from slt_on_postgres import Server
 
-# Directives for what this runner does not have. A file with one of them is skipped.
+# Directives that this runner does not support. A file with one of them is skipped.
 MARKERS = ("load", "require-env", "concurrentloop", "unzip", "test-env", "import")
-# What a file may `require` without being skipped.
+# Requirements that do not skip a file.
 ALLOWED_REQUIREMENTS = (
     "vector_size", "skip_reload", "no_alternative_verify", "64bit", "noforcestorage", "notmusl", "notwindows",
     "exact_vector_size", "no_block_verification", "block_size",
@@ -42,7 +42,7 @@ CREATED = re.compile(
     r'create\s+(?:or\s+replace\s+)?(?:temp\w*\s+)?(?:table|view|type)\s+(?:if\s+not\s+exists\s+)?"?(\w+)', re.I
 )
 ABSENT = re.compile(r'^error: (?:relation|table|view) "(\w+)" does not exist')
-# Outcome of a record that fails because of such a type.
+# Outcome of a record that fails because Taut does not store a type.
 NEEDS_TYPE = "type"
 
 
@@ -159,7 +159,7 @@ class Postgres:
 
 
 def outcome(system, words, sql, expected):
-    """Runs a record. Returns "ok", or what is wrong."""
+    """Runs a record. Returns "ok" or a description of the failure."""
     try:
         rows = system.run(sql)
     except BaseException as error:
@@ -212,7 +212,7 @@ def is_equal(found, wanted):
 
 
 def without_types(result, sql, absent):
-    """Returns NEEDS_TYPE instead of a failure that is due to a type.
+    """Returns NEEDS_TYPE instead of a failure that is due to a type that Taut does not store.
 
     `absent` collects the tables that do not exist for that reason.
     """

@@ -1,8 +1,8 @@
-"""Random ALTER TABLE statements between changes of rows: Taut in each layout must have the rows that DuckDB has.
+"""Compares Taut, in each layout, with DuckDB after random ALTER TABLE statements and changes of rows.
 
-Each case runs the same statements on both: columns are added, dropped, renamed and get other types, rows are inserted,
-updated and deleted, transactions are committed or rolled back. Taut also rewrites its blocks, builds indexes and is
-opened again in between, which must not change a row.
+Each case runs the same statements on both: columns are added, dropped, renamed and retyped; rows are inserted, updated
+and deleted; transactions are committed or rolled back. Between these, Taut also rewrites its blocks, builds indexes and
+is opened again, which must not change a row.
 """
 
 import argparse
@@ -102,7 +102,7 @@ class Case:
 
     def drop(self):
         if column := self.other_column():
-            # CASCADE drops indexes and groups, which DuckDB does not have.
+            # CASCADE also drops indexes and column groups, which do not exist in DuckDB.
             self.on_taut(f"ALTER TABLE t DROP COLUMN {column} CASCADE")
             self.duck.execute(f"ALTER TABLE t DROP COLUMN {column}")
             del self.columns[column]
@@ -175,7 +175,7 @@ class Case:
 
 
 def run(cases, steps, first_seed):
-    """Runs cases and prints those that fail. Returns their number."""
+    """Runs cases and prints the failed ones. Returns the number of failed cases."""
     failed = 0
     for seed in range(first_seed, first_seed + cases):
         case = Case(seed, LAYOUTS[seed % len(LAYOUTS)])

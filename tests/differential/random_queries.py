@@ -1,9 +1,9 @@
-"""Random tables and queries in every layout of Taut against DuckDB.
+"""Compares random queries on random tables in every layout of Taut with DuckDB.
 
     python random_queries.py --queries 100000 --seed 1
 
-Needs the Python package, whose tests run some thousands of these queries. A case is two tables of random columns, data
-and designs, and a number of queries on them. A failed query is printed with the seed of its case, and
+Needs the Python package. The tests of the package run some thousands of these queries. A case is two tables with random
+columns, data and designs, and a number of queries on them. A failed query is printed with the seed of its case, and
 `--seed S --cases 1` repeats this case. Queries avoid what the engines define differently: NaN and signed zeros, sums of
 inexact numbers, overflow, and LIKE with backslashes.
 """
@@ -36,7 +36,7 @@ EPOCH = datetime.date(1970, 1, 1)
 class Kind:
     """A column type: its Arrow type, its SQL name, a generator of values, and its literals.
 
-    `sums` says whether values can be added. `near(value, steps)` returns a neighbour of a value.
+    `sums` is true if values can be added. `near(value, steps)` returns a neighbour of a value.
     """
 
     def __init__(self, name, arrow, sql, make, literal, sums=False, near=None):

@@ -216,7 +216,7 @@ class Generator:
         ])()
 
     def predicate(self, scope, depth=2):
-        """Draws a condition, maybe with a subquery."""
+        """Draws a condition, possibly with a subquery."""
         rng = self.rng
         form = rng.random()
         if depth < 1 or form < 0.6:
@@ -235,7 +235,7 @@ class Generator:
     def inner(self, kind, scope, alias):
         """Draws an argument of an aggregate, with a column of the aggregate's own query.
 
-        If all its columns were outer ones, SQL would evaluate the aggregate in the outer query.
+        If all columns of the argument were outer columns, SQL would evaluate the aggregate in the outer query.
         """
         return f"case when {alias}.k is null then {value(kind, self.rng)} else {self.expression(kind, scope, 1)} end"
 
@@ -266,7 +266,7 @@ class Generator:
         return f"(select {self.expression(kind, scope, 1)} from {table} {alias}{where} order by {order} limit 1)"
 
     def source(self):
-        """Draws a FROM and its columns."""
+        """Draws a FROM clause. Returns it with its columns."""
         rng = self.rng
         first, second = self.alias(), self.alias()
         form = rng.random()
@@ -427,7 +427,7 @@ def table_rows(constraint, keys, rng):
 
 
 def normal(value):
-    """Writes a value so that equal values of all engines give equal texts."""
+    """Writes a value as a string. Equal values of different engines give equal strings."""
     if isinstance(value, (bool, type(None))):
         return str(value)
     if isinstance(value, (int, float, decimal.Decimal)):
@@ -489,7 +489,7 @@ class Engines:
 
 
 def is_same(found, expected):
-    """Whether two outcomes are equal, but for the last digits of numbers."""
+    """Whether two outcomes are equal, except for the last digits of numbers."""
     if found is None or expected is None or found == expected:
         return found is expected or found == expected
     found, expected = sorted(found.elements()), sorted(expected.elements())

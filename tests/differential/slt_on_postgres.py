@@ -2,11 +2,11 @@
 
     make test-postgres
 
-Needs the programs of a PostgreSQL server, 15 or later, and starts a server of its own in a temporary directory. Skips
+Needs the programs of a PostgreSQL server, 15 or later, and starts a server in a temporary directory. Skips
 records under `onlyif taut`, `onlyif duckdb` and `skipif postgres`, files that start with "# Taut only.", and files that
-read and write files. Runs CREATE TABLE even under `onlyif duckdb`, where it has no options of Taut. Removes
-`WITH (...)` after CREATE TABLE. Numbers are equal if only digits behind the ninth significant one differ, because
-PostgreSQL gives decimals other scales.
+read and write files. Runs CREATE TABLE even under `onlyif duckdb`, because these statements have no options of Taut.
+Removes `WITH (...)` after CREATE TABLE. Numbers are equal if they differ only after the ninth significant digit,
+because PostgreSQL's decimals have other scales.
 """
 
 import decimal

@@ -2,13 +2,13 @@
 
     python sqlite_suite.py sqllogictest/test [--sample 200] [--failures FILE]
 
-Runs the files as `postgresql`: `skipif postgresql` and `onlyif` of other systems omit a record. A record counts if
-PostgreSQL itself gives the answer of the file. Prints how many of these records pass on Taut, the errors of the others
-by frequency, and the folders. Each file has a process of its own, and each record a time limit. The process runs Taut
-in memory, so the loss of a process fails the remaining records of its file only.
+Runs the files as `postgresql`: omits records under `skipif postgresql` or under `onlyif` of another system. Only
+records for which PostgreSQL returns the answer in the file are counted. Prints the number of these that pass on Taut,
+the most frequent errors, and the results by folder. Each file runs in a separate process, and each record has a time
+limit. The process runs Taut in memory, so a crash affects only the remaining records of its file.
 
-`--sample N` runs at most N queries of each file, evenly spaced, with the statements before them, of which at most 2 N
-follow the set-up of the file. The sample is the same in every run.
+`--sample N` runs at most N queries of each file, evenly spaced, and the statements before them. After the set-up of the
+file, it runs at most 2 N records. The sample is the same in every run.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from duckdb_suite import Postgres, Taut
 from slt_on_postgres import Server
 
 LABEL = "postgresql"
-# Outcome of a record that PostgreSQL does not pass, which does not count.
+# Outcome of a record that PostgreSQL does not pass. It is not counted.
 NOT_POSTGRES = "not PostgreSQL"
 
 
 class Record:
-    """A statement or query of a file, with what it expects."""
+    """A statement or query of a file, with its expected result."""
 
     def __init__(self, place, words, sql, expected):
         self.place, self.sql, self.expected = place, sql, expected
@@ -39,7 +39,7 @@ class Record:
 
 
 def parse(path):
-    """Yields the records of a file that apply to PostgreSQL. Remarks may follow a condition."""
+    """Yields the records of a file that apply to PostgreSQL. Ignores comments after conditions."""
     conditions = []
     lines = enumerate(path.read_text(errors="replace").split("\n"), 1)
     for number, line in lines:
@@ -100,7 +100,7 @@ def written(value, kind):
 
 
 def difference(rows, record):
-    """Returns what differs from the expected answer, or "ok"."""
+    """Returns the difference from the expected answer, or "ok"."""
     if rows and len(rows[0]) != len(record.kinds):
         return f"answer: {len(rows[0])} columns instead of {len(record.kinds)}"
     rows = [[written(value, kind) for value, kind in zip(row, record.kinds)] for row in rows]
@@ -119,7 +119,7 @@ def difference(rows, record):
 
 
 def outcome(system, record):
-    """Runs a record. Returns "ok", or what is wrong."""
+    """Runs a record. Returns "ok" or a description of the failure."""
     try:
         rows = system.run(record.sql)
     except Exception as error:
@@ -137,7 +137,7 @@ def run_file(server, path, number, sample, results):
     one, other = Taut(), Postgres(server, number)
     for record in selected(list(parse(path)), sample):
         if outcome(other, record) != "ok":
-            # Taut's database has the same content only if it runs the statement too.
+            # Runs a statement on Taut too, so that its database has the same content.
             if not record.is_query:
                 outcome(one, record)
             results.send((record.place, record.sql, NOT_POSTGRES))
@@ -149,7 +149,7 @@ def run_file(server, path, number, sample, results):
 
 
 def outcomes(server, path, number, sample):
-    """Runs a file in a process of its own. Returns its outcomes."""
+    """Runs a file in a separate process. Returns its outcomes."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=run_file, args=(server, path, number, sample, sender))
     process.start()
@@ -168,7 +168,7 @@ def outcomes(server, path, number, sample):
 
 
 def report(folder, results, failures):
-    """Prints causes and folders. Returns whether all records pass."""
+    """Prints the most frequent errors and the results by folder. Returns whether all records pass."""
     reasons, folders, failed = collections.Counter(), collections.defaultdict(lambda: [0, 0]), []
     records = len(results)
     results = [result for result in results if result[2] != NOT_POSTGRES]

@@ -1,16 +1,16 @@
-"""The 99 TPC-DS queries on Taut against DuckDB, on the same rows.
+"""Compares the answers of Taut and DuckDB to the 99 TPC-DS queries.
 
     python tpcds.py --kit tpcds-kit/tools --queries duckdb/extension/tpcds/dsdgen/queries --every 20
 
-The kit is github.com/databricks/tpcds-kit, in whose folder `tools` this builds the generator, also with a current gcc:
+The kit is github.com/databricks/tpcds-kit. This command builds the generator in its folder `tools` with a current gcc:
 
     make OS=LINUX CC="gcc -fcommon -std=gnu89 -w" dsdgen tpcds.idx
 
-The queries are those of github.com/duckdb/duckdb. The smallest scale of dsdgen is 1. `--every 20` keeps the rows of
-every twentieth order, and the inventory of every twentieth item. Data sets are kept in ~/.cache/taut/tpcds.
+The queries are those of github.com/duckdb/duckdb. The smallest scale of dsdgen is 1. `--every 20` loads only the rows
+of every twentieth order, and the inventory of every twentieth item. Data sets are cached in ~/.cache/taut/tpcds.
 
-The values by which a query sorts must have the same sequence, and the rows must be the same. Where LIMIT cuts rows that
-are equal in these values, any of them may be returned.
+Both engines must return the same rows, and the same sequence of values in the sort columns. If LIMIT cuts off rows with
+equal sort values, any of these rows may be returned.
 """
 
 import argparse
@@ -28,12 +28,12 @@ import duckdb
 from answers import difference, normal
 from taut_process import Taut, TautError, binary
 
-# Statements that create the tables, by name. This table has a type that Taut does not store, and no query reads it.
+# Matches the statements that create tables. No query reads table UNUSED, which has a type that Taut does not store.
 TABLE = re.compile(r"create table (\w+)\s*\((.*?)\n\);", re.DOTALL)
 UNUSED = "dbgen_version"
-# A column that the specification and the queries name with `_sk`, and the kit without.
+# A column that has the suffix `_sk` in the specification and the queries, but not in the kit.
 RENAMED = re.compile(r"\b(c_last_review_date)\b")
-# Columns by which rows are left out. Returns have the numbers of their sales.
+# Columns that select the rows of `--every`. Returns have the same numbers as their sales.
 ORDERS = {
     "store_sales": "ss_ticket_number", "store_returns": "sr_ticket_number", "catalog_sales": "cs_order_number",
     "catalog_returns": "cr_order_number", "web_sales": "ws_order_number", "web_returns": "wr_order_number",
@@ -63,7 +63,7 @@ def data(kit, scale, every):
         return directory
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dsdgen-", dir=directory) as texts:
-        # It reads its distributions from the current directory.
+        # dsdgen reads its distributions from the current directory.
         command = ["./dsdgen", "-SCALE", str(scale), "-DIR", texts, "-FORCE", "-QUIET", "Y"]
         subprocess.run(command, cwd=kit, check=True, stdout=sys.stderr)
         for table, columns in tables.items():
@@ -86,7 +86,7 @@ def convert(text, parquet, table, columns, every):
 def sort_columns(sql, names):
     """Returns the leading sort columns of a query, as indexes of its columns, and its limit.
 
-    Stops before the first that is no column of the result.
+    Stops before the first sort expression that is not a column of the result.
     """
     match = ORDER.match(sql)
     if not match:
@@ -117,7 +117,8 @@ def compare(found, expected, columns, limit):
     if wrong := difference([key(row) for row in found], [key(row) for row in expected], ordered=True):
         return f"sort columns: {wrong}"
     if columns and len(expected) == limit:
-        # LIMIT has cut rows that are equal to the last one in the sort columns, so these may be others.
+        # LIMIT may have cut off rows whose sort values equal those of the last row. The engines may return any of
+        # these.
         plain = normal(expected)
         last = key(plain[-1])
         ties = sum(1 for _ in itertools.takewhile(lambda row: key(row) == last, reversed(plain)))
@@ -139,7 +140,7 @@ def main():
     if arguments.only:
         paths = [path for path in paths if int(path.stem) in map(int, arguments.only.split(","))]
     other = duckdb.connect()
-    # PostgreSQL's rules, which Taut follows.
+    # Rules of PostgreSQL, which Taut follows.
     other.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'; SET integer_division = true")
     with tempfile.TemporaryDirectory(prefix="taut-tpcds-") as directory:
         program = binary(arguments.profile)

@@ -1,4 +1,4 @@
-"""The 22 TPC-H queries in every layout of Taut against DuckDB, on the same Parquet files.
+"""Compares the answers of Taut, in every layout, and DuckDB to the 22 TPC-H queries, on the same Parquet files.
 
     python tpch.py --scale 0.01
 
