@@ -149,7 +149,7 @@ fn urls_of_other_machines_are_refused() {
         let from = run(&session, &format!("COPY t FROM '{url}' WITH (format csv)")).unwrap_err();
         for error in [to, from] {
             assert_eq!(error.sqlstate(), "0A000", "{error}");
-            assert!(error.to_string().contains(&format!("{url:?}, which is not a file of this machine")), "{error}");
+            assert!(error.to_string().contains(&format!("{url:?}, which is not a local file")), "{error}");
         }
     }
 }

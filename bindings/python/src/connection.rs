@@ -161,7 +161,7 @@ impl Connection {
             Ok((statements, unknown))
         })?;
         let Some((last, before)) = statements.split_last() else {
-            return Err(ProgrammingError::new_err("the text holds no statement"));
+            return Err(ProgrammingError::new_err("the text contains no statement"));
         };
         let variables = variables(py, &unknown, resolve)?;
         let outcome = self.with_open(py, |open| {

@@ -77,7 +77,7 @@ impl Many {
 /// Checks that a text has statements and that none of them begins or ends a transaction.
 pub fn check_statements(parsed: &[Vec<Statement>]) -> PyResult<()> {
     if parsed.iter().any(Vec::is_empty) {
-        return Err(ProgrammingError::new_err("the text holds no statement"));
+        return Err(ProgrammingError::new_err("the text contains no statement"));
     }
     let ends_transaction = |statement: &Statement| {
         matches!(

@@ -188,7 +188,7 @@ fn datetimes<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyRe
         DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
             timestamps::<TimestampNanosecondType>(py, array, rows, zone.is_some())
         }
-        other => Err(InternalError::new_err(format!("{other} is no point in time"))),
+        other => Err(InternalError::new_err(format!("{other} is not a point in time"))),
     }
 }
 
@@ -244,7 +244,7 @@ fn timedeltas<'py>(py: Python<'py>, array: &ArrayRef, rows: Range<usize>) -> PyR
                     .checked_add(&TimeDelta::nanoseconds(value.nanoseconds))
             })
         }
-        other => Err(InternalError::new_err(format!("{other} is no span of time"))),
+        other => Err(InternalError::new_err(format!("{other} is not a time span"))),
     }
 }
 
@@ -275,7 +275,7 @@ fn out_of_range(array: &ArrayRef, row: usize) -> PyErr {
     let text = ArrayFormatter::try_new(array, &options).and_then(|formatter| formatter.value(row).try_to_string());
     let text = text.unwrap_or_else(|_| format!("a value of type {}", array.data_type()));
     DataError::new_err(format!(
-        "{text} is beyond what Python's datetime holds, such as the years 1 to 9999; read it as Arrow or cast it to text"
+        "{text} is outside the range of Python's datetime, the years 1 to 9999; read it as Arrow or cast it to text"
     ))
 }
 

@@ -55,10 +55,10 @@ ERRORS = {
     "a number as a name": (lambda con: con.sql("SELECT $1", {1: 2}), TypeError, "name of a parameter"),
     "a large number": (lambda con: con.sql("SELECT ?", [10**40]), taut.DataError, "38 digits"),
     "no text": (lambda con: con.sql(5), TypeError, "a statement is a str"),
-    "register no table": (lambda con: con.register("x", 5), TypeError, "of type int, which is no table.*__arrow_c_stream__"),
+    "register no table": (lambda con: con.register("x", 5), TypeError, "of type int, which is not a table.*__arrow_c_stream__"),
     "register over a table": (lambda con: con.register("t", con.sql("SELECT 1")), taut.ProgrammingError, "exists"),
     "unregister": (lambda con: con.unregister("x"), taut.ProgrammingError, "not registered"),
-    "insert no table": (lambda con: con.insert("t", [1, 2]), TypeError, "of type list, which is no table"),
+    "insert no table": (lambda con: con.insert("t", [1, 2]), TypeError, "of type list, which is not a table"),
     "insert into a variable": (lambda con: insert_into_variable(con), taut.ProgrammingError, "frame"),
     "insert into what is registered": (lambda con: (con.register("r", con.sql("SELECT 1 AS a")), con.sql("INSERT INTO r VALUES (1)")), taut.ProgrammingError, "\"r\""),
     "insert a type": (lambda con: con.insert("t", taut.Result), TypeError, "no table"),
@@ -201,7 +201,7 @@ def test_explain(con):
 
 def test_explain_takes_one_statement(con):
     con.sql("CREATE TABLE kept (a int)")
-    with pytest.raises(taut.ProgrammingError, match="one statement can be explained, here are 2"):
+    with pytest.raises(taut.ProgrammingError, match="one statement can be explained, found 2"):
         con.explain("SELECT 1; DROP TABLE kept")
     assert "kept" in con.tables()
 

@@ -83,7 +83,7 @@ pub enum BuildError {
         found: String,
     },
     /// A null in a column that is not nullable.
-    #[error("column {column:?} takes no null")]
+    #[error("column {column:?} cannot contain nulls")]
     Null {
         /// The name of the column.
         column: String,

@@ -143,7 +143,7 @@ impl IndexProbes<'_> {
     /// # Panics
     /// If there is no such segment.
     pub fn may_prune(&self, segment: usize) -> bool {
-        self.probes.iter().any(|probe| self.expects_few_rows(probe, segment)) && self.zones_admit(segment)
+        self.probes.iter().any(|probe| self.is_selective(probe, segment)) && self.zones_admit(segment)
     }
 
     /// Finds segments in which no row passes, by searching the indexes of all given segments together. Does not search
@@ -161,8 +161,8 @@ impl IndexProbes<'_> {
             (0..segments.len()).filter(|index| self.may_prune(segments[*index].0)).collect();
         let probed = undecided.len();
         for probe in &self.probes {
-            let expects_few_rows = |index: &usize| self.expects_few_rows(probe, segments[*index].0);
-            let searched: Vec<usize> = undecided.iter().copied().filter(expects_few_rows).collect();
+            let is_selective = |index: &usize| self.is_selective(probe, segments[*index].0);
+            let searched: Vec<usize> = undecided.iter().copied().filter(is_selective).collect();
             let ordinals: Vec<usize> = searched.iter().map(|index| segments[*index].0).collect();
             let have_rows = match probe.kind {
                 IndexKind::Bloom => self.probe_filters(probe, &ordinals)?,
@@ -182,7 +182,7 @@ impl IndexProbes<'_> {
     }
 
     /// Whether statistics suggest that few rows of a segment pass, and binary search cannot find these rows.
-    fn expects_few_rows(&self, probe: &IndexProbe, segment: usize) -> bool {
+    fn is_selective(&self, probe: &IndexProbe, segment: usize) -> bool {
         let ordinals = std::iter::once(probe.first).chain(probe.second);
         let share: f64 = ordinals
             .map(|ordinal| {

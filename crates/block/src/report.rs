@@ -51,7 +51,7 @@ scan_report! {
     /// Column predicates evaluated on encoded values.
     column_scans,
     /// Column predicates that zone maps decided for all remaining rows.
-    zone_answers,
+    predicates_decided_by_zone_maps,
     /// Column predicates evaluated by binary search in at least one zone of a segment.
     sorted_searches,
     /// Searches in a CSB+-tree index that determined the rows to read.
@@ -71,9 +71,9 @@ impl ScanReport {
     }
 
     /// Counts column predicates that zone maps decided for all remaining rows.
-    pub(crate) fn count_zone_answers(&mut self, predicates: usize) {
+    pub(crate) fn count_decided_by_zone_maps(&mut self, predicates: usize) {
         if predicates > 0 {
-            self.zone_answers += predicates as u64;
+            self.predicates_decided_by_zone_maps += predicates as u64;
             self.paths |= AccessPaths::ZONE_MAP;
         }
     }

@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
     /// Reads the null bits of a column that has nulls.
     fn read_nulls(&mut self, column: &Column, rows: usize) -> Result<Option<NullBuffer>, CorruptRows> {
         if !column.nullable {
-            return Err(self.corrupt_here("a column that takes no nulls to have none"));
+            return Err(self.corrupt_here("a column that without nulls to have none"));
         }
         let at = self.at;
         let bits = self.read_bits(rows, "a bit for each row")?;

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use arrow_buffer::Buffer;
-use taut_index::{Zone, ZoneForm, ZoneMap};
+use taut_index::{Zone, ZoneFormat, ZoneMap};
 use taut_types::{ColumnPredicate, ColumnStatistics, Datum, DistinctSketch, LogicalType};
 
 use crate::bytes::{u32_at, u64_at};
@@ -48,7 +48,7 @@ pub(crate) struct StatisticsBuilder {
 impl StatisticsBuilder {
     /// Encodes the section. Returns its bytes and the same statistics in parsed form.
     pub fn finish(self, logical: LogicalType) -> (Vec<u8>, ColumnStatistics) {
-        let form = ZoneForm::for_type(logical);
+        let form = ZoneFormat::for_type(logical);
         let bounds = self.bounds.shorten();
         let mut statistics = ColumnStatistics {
             min: bounds.min,
@@ -141,7 +141,7 @@ impl ColumnSummary {
         if tail_at < zones_at || tail_at > bytes.len() - TAIL_FIXED_BYTES {
             return Err(corrupt_at(28, "the offset of the tail"));
         }
-        let record_bytes = ZoneForm::for_type(logical).record_bytes();
+        let record_bytes = ZoneFormat::for_type(logical).record_bytes();
         let (mut segments, mut at, mut rows, mut nulls, mut plain_bytes) = (vec![], zones_at, 0, 0, 0u64);
         for (segment, segment_rows) in segment_rows.enumerate() {
             let entry = FIXED_BYTES + segment * SEGMENT_BYTES;
@@ -152,7 +152,7 @@ impl ColumnSummary {
             };
             let summary = SegmentSummary {
                 // A segment has at most 65,536 rows.
-                zones: ZoneMap::parse(&bytes[at..end], ZoneForm::for_type(logical), segment_rows as u32)
+                zones: ZoneMap::parse(&bytes[at..end], ZoneFormat::for_type(logical), segment_rows as u32)
                     .map_err(|corrupt| Corrupt::from(corrupt).shifted_by(at))?,
                 nulls: u64::from(u32_at(&bytes, entry + 4)),
                 plain_bytes: u64_at(&bytes, entry + 8),

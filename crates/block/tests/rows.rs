@@ -122,7 +122,7 @@ fn bytes_match_the_documented_format() {
     };
     assert_eq!(decode_error(3, 255), (5, "a number for each row"));
     assert_eq!(decode_error(4, 0b1010), (4, "unused bits that are zero"));
-    assert_eq!(decode_error(4, 0b011), (5, "a column that takes no nulls to have none"));
+    assert_eq!(decode_error(4, 0b011), (5, "a column that without nulls to have none"));
     assert_eq!(decode_error(6, 2), (6, "0 or 1"));
     assert_eq!(decode_error(7, 0b101), (7, "unused bits that are zero"));
     assert_eq!(decode_error(7, 0), (7, "a null in a column that has some"));

@@ -189,7 +189,7 @@ fn zone_maps_decide_predicates_without_a_scan() {
     let mut report = ScanReport::default();
     let selection = block.open_segment(&sections, 0).filter(&predicate, &mut report).unwrap();
     assert_eq!(selection, Selection::Range(0..8192));
-    assert_eq!((report.zone_answers, report.column_scans), (1, 0));
+    assert_eq!((report.predicates_decided_by_zone_maps, report.column_scans), (1, 0));
     assert_eq!((report.zones, report.zones_skipped), (8, 7));
 }
 

@@ -25,5 +25,5 @@ pub use bloom::{Bloom, bloom_hash};
 pub use csb_tree::{CorruptIndex, CsbTree};
 pub use row_ranges::RowRanges;
 pub use zone_map::{
-    BYTES_PREFIX, CorruptZoneMap, Zone, ZoneForm, ZoneMap, lower_prefix, merge_similar_zones, upper_prefix,
+    BYTES_PREFIX, CorruptZoneMap, Zone, ZoneFormat, ZoneMap, lower_prefix, merge_similar_zones, upper_prefix,
 };

@@ -55,7 +55,7 @@ pub struct Zone {
 
 /// Format of the bounds in a zone map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZoneForm {
+pub enum ZoneFormat {
     /// Numbers of at most 64 bits.
     Narrow,
     /// Numbers of up to 128 bits.
@@ -85,7 +85,7 @@ pub struct ZoneMap {
     is_sorted: bool,
 }
 
-impl ZoneForm {
+impl ZoneFormat {
     /// Form for a logical type.
     pub fn for_type(logical: LogicalType) -> Self {
         match logical.plain_bytes() {
@@ -296,7 +296,7 @@ impl ZoneMap {
     ///
     /// # Panics
     /// If a bound is not of this form, or does not fit: bytes longer than 16, or a narrow number over 64 bits.
-    pub fn write(&self, form: ZoneForm, bytes: &mut Vec<u8>) {
+    pub fn write(&self, form: ZoneFormat, bytes: &mut Vec<u8>) {
         for zone in &self.zones {
             write_zone(zone, form, bytes);
         }
@@ -306,7 +306,7 @@ impl ZoneMap {
     ///
     /// # Errors
     /// If the bytes are not what [`ZoneMap::write`] writes.
-    pub fn parse(bytes: &[u8], form: ZoneForm, rows: u32) -> Result<Self, CorruptZoneMap> {
+    pub fn parse(bytes: &[u8], form: ZoneFormat, rows: u32) -> Result<Self, CorruptZoneMap> {
         let record_bytes = form.record_bytes();
         if !bytes.len().is_multiple_of(record_bytes) {
             return Err(CorruptZoneMap { at: 0, expected: "whole zone records" });
@@ -326,7 +326,7 @@ impl ZoneMap {
     }
 }
 
-fn write_zone(zone: &Zone, form: ZoneForm, bytes: &mut Vec<u8>) {
+fn write_zone(zone: &Zone, form: ZoneFormat, bytes: &mut Vec<u8>) {
     assert!(zone.nulls < 1 << NULLS_BITS, "a zone has at most as many rows as a segment");
     let mut word = zone.nulls;
     let (mut min, mut max) = ([0; BYTES_PREFIX], [0; BYTES_PREFIX]);
@@ -347,15 +347,15 @@ fn write_zone(zone: &Zone, form: ZoneForm, bytes: &mut Vec<u8>) {
 }
 
 /// Writes one bound. Returns the length of a bound of bytes, and zero for a number.
-fn write_bound(datum: &Datum, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) -> u32 {
+fn write_bound(datum: &Datum, form: ZoneFormat, field: &mut [u8; BYTES_PREFIX]) -> u32 {
     match (datum, form) {
-        (Datum::Number(number), ZoneForm::Narrow | ZoneForm::Wide) => {
+        (Datum::Number(number), ZoneFormat::Narrow | ZoneFormat::Wide) => {
             let is_narrow = i64::try_from(*number).is_ok();
-            assert!(is_narrow || form == ZoneForm::Wide, "a number of a narrow type fits 64 bits");
+            assert!(is_narrow || form == ZoneFormat::Wide, "a number of a narrow type fits 64 bits");
             *field = number.to_le_bytes();
             0
         }
-        (Datum::Bytes(prefix), ZoneForm::Bytes) => {
+        (Datum::Bytes(prefix), ZoneFormat::Bytes) => {
             field[..prefix.len()].copy_from_slice(prefix);
             prefix.len() as u32
         }
@@ -363,7 +363,7 @@ fn write_bound(datum: &Datum, form: ZoneForm, field: &mut [u8; BYTES_PREFIX]) ->
     }
 }
 
-fn parse_zone(record: &[u8], form: ZoneForm, start: u32) -> Result<Zone, &'static str> {
+fn parse_zone(record: &[u8], form: ZoneFormat, start: u32) -> Result<Zone, &'static str> {
     let (head, bounds) = record.split_at(RECORD_HEAD);
     let (min, max) = bounds.split_at(form.bound_bytes());
     let rows_end = u32_at(head, 0);
@@ -402,9 +402,9 @@ fn parse_zone(record: &[u8], form: ZoneForm, start: u32) -> Result<Zone, &'stati
     Ok(Zone { rows_end, nulls, bounds: Some((low, high)), is_ascending })
 }
 
-fn parse_bound(field: &[u8], form: ZoneForm, length: u32) -> Result<Datum, &'static str> {
+fn parse_bound(field: &[u8], form: ZoneFormat, length: u32) -> Result<Datum, &'static str> {
     let length = (length & ((1 << LENGTH_BITS) - 1)) as usize;
-    if form == ZoneForm::Bytes {
+    if form == ZoneFormat::Bytes {
         let (Some(prefix), Some(rest)) = (field.get(..length), field.get(length..)) else {
             return Err("a bound of at most 16 bytes");
         };

@@ -219,13 +219,13 @@ impl MoverState {
     }
 
     fn exceeds_hard_limit(&self, (rows, bytes): (u64, u64)) -> bool {
-        let factor = u64::from(self.options.hard_factor);
+        let factor = u64::from(self.options.backpressure_factor);
         rows > self.options.delta_rows.saturating_mul(factor)
             || bytes > (self.options.delta_bytes as u64).saturating_mul(factor)
     }
 
     /// Whether the log is so large that commits wait for a checkpoint.
     pub fn is_log_overfull(&self, store: &Store) -> bool {
-        store.log_bytes() > self.options.log_bytes.saturating_mul(u64::from(self.options.hard_factor))
+        store.log_bytes() > self.options.log_bytes.saturating_mul(u64::from(self.options.backpressure_factor))
     }
 }

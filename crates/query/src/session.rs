@@ -240,7 +240,7 @@ impl QuerySession {
     pub fn is_quick(&self, statement: &Statement) -> bool {
         match statement {
             _ if statement.class() == StatementClass::TransactionControl => true,
-            Statement::Engine { statement, is_long: false, .. } if inserts_values(statement) => true,
+            Statement::Planned { statement, is_long: false, .. } if inserts_values(statement) => true,
             other => self.has_cached_plan(other),
         }
     }
@@ -270,7 +270,7 @@ impl QuerySession {
     /// statements that do not record the length of their text.
     pub fn needs_large_stack(&self, statement: &Statement) -> bool {
         let is_long = match statement {
-            Statement::Engine { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
+            Statement::Planned { .. } | Statement::Mutation { .. } | Statement::Execute { .. } => statement.is_long(),
             _ => true,
         };
         is_long || self.prepared.any_is_long() || self.has_long_definitions()
@@ -371,10 +371,10 @@ impl QuerySession {
             _ => {}
         }
         match statement {
-            Statement::Engine { statement, names, is_long, plan } => {
+            Statement::Planned { statement, names, is_long, plan } => {
                 let request =
                     QueryRequest { statement, names: names.as_ref(), is_long: *is_long, plan: plan.get_or_default() };
-                self.run_engine(&request, parameters).await
+                self.run_planned(&request, parameters).await
             }
             Statement::Mutation { mutation, names, plan, explain, .. } => {
                 let analyze = explain.as_ref().filter(|options| options.analyze);
@@ -502,7 +502,7 @@ impl QuerySession {
                 Ok(Outcome::Done(Done::with_tag("DEALLOCATE ALL")))
             }
             Statement::ShowAll => self.show_all(),
-            Statement::Engine { .. }
+            Statement::Planned { .. }
             | Statement::Mutation { .. }
             | Statement::ModifyingWith { .. }
             | Statement::Begin { .. }
@@ -585,7 +585,7 @@ impl QuerySession {
     /// If the statement has malformed names.
     pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
         let tables = match statement {
-            Statement::Engine { statement, .. } | Statement::OpenPivot { statement } => read_tables(statement)?,
+            Statement::Planned { statement, .. } | Statement::OpenPivot { statement } => read_tables(statement)?,
             Statement::Mutation { mutation, .. } => {
                 let is_other = |table: &&TableReference| table.table() != mutation.table.table();
                 mutation.named_tables.iter().filter(is_other).cloned().collect()

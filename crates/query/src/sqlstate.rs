@@ -105,7 +105,7 @@ fn commit_state(error: &CommitError) -> &'static str {
         CommitError::NoCommentedObject | CommitError::NoSequence { .. } | CommitError::SequenceChanged { .. } => {
             "40001"
         }
-        CommitError::SequenceEnds { .. } => "2200H",
+        CommitError::SequenceExhausted { .. } => "2200H",
         CommitError::Sequence { .. } => "22023",
         CommitError::Referenced { .. } | CommitError::ColumnInUse { .. } | CommitError::ViewDepends { .. } => "2BP01",
         CommitError::ViewChanged { .. } => "40001",

@@ -56,12 +56,12 @@ pub struct DeclaredConstraint {
     /// Name of the constraint, if one is given.
     pub name: Option<String>,
     /// The condition that rows must satisfy.
-    pub rule: DeclaredRule,
+    pub rule: DeclaredCondition,
 }
 
 /// The condition that a constraint imposes on rows.
 #[derive(Clone, Debug)]
-pub enum DeclaredRule {
+pub enum DeclaredCondition {
     /// `PRIMARY KEY` or `UNIQUE`.
     Key {
         /// Columns of the key.

@@ -32,7 +32,7 @@
 //!
 //! let statements = parse("CREATE TABLE t (a int) WITH (layout = 'column'); SELECT a FROM t WHERE a > ?").unwrap();
 //! assert!(matches!(&statements[0], Statement::CreateTable { name, .. } if name.table() == "t"));
-//! let Statement::Engine { statement, .. } = &statements[1] else { panic!("no query") };
+//! let Statement::Planned { statement, .. } = &statements[1] else { panic!("no query") };
 //! assert_eq!(statement.to_string(), "SELECT a FROM t WHERE a > $1");
 //!
 //! let error = parse("SELECT (a\nFROM t").unwrap_err();
@@ -71,7 +71,7 @@ pub use aliases::replace_alias;
 pub use attachment::Attachment;
 pub use column_names::{names_column, rename_column, stored_text, without_table};
 pub use declared::{
-    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, DeclaredSequence, IdentityChange,
+    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition, DeclaredSequence, IdentityChange,
     SchemaChange, SequenceOptions,
 };
 pub use desugar::NAMED_CAST;

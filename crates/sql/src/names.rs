@@ -110,7 +110,7 @@ mod tests {
 
     fn names(sql: &str) -> Option<Names> {
         match parse(sql).unwrap().pop() {
-            Some(Statement::Engine { names, .. } | Statement::Mutation { names, .. }) => {
+            Some(Statement::Planned { names, .. } | Statement::Mutation { names, .. }) => {
                 names.map(|names| (*names).clone())
             }
             other => panic!("{other:?}"),

@@ -213,7 +213,7 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
         other => other,
     };
     let engine = |statement| {
-        Ok(Statement::Engine { statement: Arc::new(statement), names, is_long, plan: Attachment::default() })
+        Ok(Statement::Planned { statement: Arc::new(statement), names, is_long, plan: Attachment::default() })
     };
     let ast = match statement {
         EngineStatement::Statement(ast) => *ast,
@@ -416,8 +416,8 @@ mod tests {
             one("copy t(a, b) from 'x.csv' (format csv, header, delimiter ';')"),
             Statement::CopyFrom { columns, options, .. } if columns.len() == 2 && options.len() == 3
         ));
-        assert!(matches!(one("copy (select 1) to 'x.parquet'"), Statement::Engine { .. }));
-        assert!(matches!(one("SELECT * FROM 'x.parquet'"), Statement::Engine { .. }));
+        assert!(matches!(one("copy (select 1) to 'x.parquet'"), Statement::Planned { .. }));
+        assert!(matches!(one("SELECT * FROM 'x.parquet'"), Statement::Planned { .. }));
         assert_eq!(parse("select 1;; select 2; -- end\n").unwrap().len(), 2);
     }
 

@@ -17,7 +17,7 @@ use crate::statement::Statement;
 pub fn relations_of(sql: &str) -> Result<Vec<TableReference>> {
     let mut names = Vec::new();
     for statement in parse(sql)? {
-        let Statement::Engine { statement, .. } = statement else { continue };
+        let Statement::Planned { statement, .. } = statement else { continue };
         let (tables, _) = resolve_table_references(&statement, true).unwrap_or_default();
         names.extend(tables.into_iter().filter_map(user_relation));
     }

@@ -34,7 +34,7 @@ use crate::relocations::RelocationsSince;
 use crate::{BlockFile, OpenBlock};
 
 pub use change::OldRows;
-pub use comments::Commented;
+pub use comments::CommentTarget;
 pub(crate) use comments::Comments;
 pub use constraints::{Check, Constraints, ForeignKey, IndexColumn, ReferentialAction, UniqueKey};
 pub(crate) use edit::{AppliedEdit, split_at};
@@ -281,12 +281,12 @@ impl Catalog {
     }
 
     /// The comment on an object.
-    pub fn comment(&self, on: &Commented) -> Option<&str> {
+    pub fn comment(&self, on: &CommentTarget) -> Option<&str> {
         self.comments.get(on)
     }
 
     /// All comments.
-    pub fn comments(&self) -> impl Iterator<Item = (&Commented, &str)> {
+    pub fn comments(&self) -> impl Iterator<Item = (&CommentTarget, &str)> {
         self.comments.iter()
     }
 

@@ -47,7 +47,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The directory has no catalog, but is not empty.
-    #[error("{} is no database: it has no catalog, but holds {found:?}", path.display())]
+    #[error("{} is not a database: it has no catalog, but contains {found:?}", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -114,7 +114,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// A process is creating the database, or was interrupted while creating it.
-    #[error("{} is no database yet: {holder} is creating it, or was interrupted while it did", path.display())]
+    #[error("{} is not a database yet: {holder} is creating it, or was interrupted while creating it", path.display())]
     Creating {
         /// The directory.
         path: PathBuf,
@@ -253,7 +253,7 @@ pub enum CommitError {
     },
     /// The sequence has no more numbers.
     #[error("nextval: reached {} value of sequence {sequence:?} ({limit})", if *ascends { "maximum" } else { "minimum" })]
-    SequenceEnds {
+    SequenceExhausted {
         /// The sequence.
         sequence: String,
         /// Its last possible number.

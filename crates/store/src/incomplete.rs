@@ -147,7 +147,7 @@ pub(crate) fn remove_directory(path: &Path, before: TargetPath) {
     for directory in [BLOCKS, LOG] {
         let _ = fs::remove_dir(path.join(directory));
     }
-    // If this fails, the lock file stays. A directory with only a lock file is no database.
+    // If this fails, the lock file stays. A directory with only a lock file is not a database.
     let _ = fs::remove_file(path.join(LOCK));
     match before {
         TargetPath::Missing if list(&disk, ROOT).is_ok_and(|entries| entries.len() == 1) => {

@@ -55,7 +55,7 @@ pub(crate) use block_file::WeakBlockFile;
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
 pub use catalog::{
-    BlockEntry, BlockId, Catalog, CatalogEdit, Check, Commented, Constraints, ForeignKey, Identity, IndexColumn,
+    BlockEntry, BlockId, Catalog, CatalogEdit, Check, CommentTarget, Constraints, ForeignKey, Identity, IndexColumn,
     OldRows, OwnedSequence, ReferentialAction, RowOrder, Sequence, SequenceId, SortBounds, Table, TableId,
     TablePartitions, UniqueKey, View,
 };

@@ -23,7 +23,7 @@ use crate::catalog::AppliedEdit;
 use crate::catalog::change::Change;
 use crate::directory::Directory;
 use crate::disk::Disk;
-use crate::{Cache, Catalog, Commented, SequenceId, TableId};
+use crate::{Cache, Catalog, CommentTarget, SequenceId, TableId};
 
 /// The smallest id of a temporary table or sequence.
 const FIRST_ID: u64 = 1 << 62;
@@ -189,7 +189,7 @@ impl SequenceId {
     }
 }
 
-impl Commented {
+impl CommentTarget {
     /// Whether the object is temporary, or part of a temporary one.
     pub(crate) fn is_temporary(&self) -> bool {
         match self {

@@ -283,7 +283,7 @@ fn nothing_is_overwritten_and_directories_do_not_overlap() {
     }
     fs::create_dir(path("full")).unwrap();
     fs::write(path("full/thesis.txt"), "text").unwrap();
-    assert!(refused("full").contains("is not a backup directory: it holds \"thesis.txt\""));
+    assert!(refused("full").contains("is not a backup directory: it contains \"thesis.txt\""));
     fs::write(path("file"), "text").unwrap();
     assert!(refused("file").contains("is a file"));
     store.backup(path("backups"), WITHOUT_LOG, &mut never_cancel).unwrap();
@@ -307,7 +307,7 @@ fn nothing_is_overwritten_and_directories_do_not_overlap() {
     drop(from);
     let other = Store::open(path("empty"), OpenOptions::default()).unwrap();
     let error = other.backup(path("backups"), WITHOUT_LOG, &mut never_cancel).unwrap_err().to_string();
-    assert!(error.contains("holds backups of another database"), "{error}");
+    assert!(error.contains("contains backups of another database"), "{error}");
     for name in ["nothing", "full", "file"] {
         assert!(Backups::open(path(name)).is_err());
     }

@@ -296,7 +296,7 @@ fn opening_a_missing_database_fails_and_creates_nothing() {
     std::fs::create_dir_all(root.path().join("begun/blocks")).unwrap();
     std::fs::write(root.path().join("begun/lock"), "4711\n").unwrap();
     let error = open("begun");
-    assert!(error.to_string().contains("begun is no database yet: process 4711"), "{error}");
+    assert!(error.to_string().contains("begun is not a database yet: process 4711"), "{error}");
     let entries = |name: &str| std::fs::read_dir(root.path().join(name)).unwrap().count();
     assert!(!root.path().join("missing").exists());
     assert_eq!((entries("empty"), entries("foreign"), entries("begun")), (0, 1, 2));

@@ -110,7 +110,7 @@ fn numbers_and_names_are_checked() {
     assert!(matches!(store.set_value(sequence, 101, true), Err(CommitError::Sequence { .. })));
     assert!(matches!(
         store.next_values(sequence, 20),
-        Err(CommitError::SequenceEnds { limit: 100, ascends: true, .. })
+        Err(CommitError::SequenceExhausted { limit: 100, ascends: true, .. })
     ));
     assert_eq!(store.next_values(sequence, 19).unwrap().last(), Some(&100));
     assert!(store.next_values(sequence, 1).is_err());

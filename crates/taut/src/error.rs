@@ -63,7 +63,7 @@ enum Kind {
     Closed,
     #[error("the statement returns no rows; it is done: {tag}")]
     NoRows { tag: String },
-    #[error("one statement is expected, here are {found}")]
+    #[error("one statement is expected, found {found}")]
     StatementCount { found: usize },
 }
 

@@ -172,7 +172,7 @@ impl Session {
     }
 
     /// Whether a statement has a valid cached plan. The plan of a query is cached when it has run twice: see
-    /// `docs/adr/0013-kept-plans.md`.
+    /// `docs/adr/0013-cached-plans.md`.
     pub fn has_cached_plan(&self, statement: &Statement) -> bool {
         self.query.has_cached_plan(statement)
     }

@@ -107,7 +107,7 @@ impl LogicalType {
         })
     }
 
-    /// Bytes of one value in plain form, or `None` for text and bytes, whose length varies.
+    /// Bytes of one unencoded value, or `None` for text and bytes, whose length varies.
     ///
     /// A decimal takes the narrowest of 4, 8 and 16 bytes that holds its precision.
     pub fn plain_bytes(&self) -> Option<usize> {

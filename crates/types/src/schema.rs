@@ -81,7 +81,7 @@ pub enum SchemaError {
     #[error("a table needs at least one column")]
     NoColumns,
     /// A table has at most [`Schema::COLUMNS_MAX`] columns.
-    #[error("a table has at most {} columns, here are {found}", Schema::COLUMNS_MAX)]
+    #[error("a table has at most {} columns, found {found}", Schema::COLUMNS_MAX)]
     TooManyColumns {
         /// Number of columns given.
         found: usize,

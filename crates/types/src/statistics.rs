@@ -19,7 +19,7 @@ pub struct ColumnStatistics {
     pub max: Option<Datum>,
     /// Whether `min` and `max` are the least and the greatest value, not only bounds.
     pub exact: bool,
-    /// Bytes of all values in plain form.
+    /// Bytes of all values, unencoded.
     pub plain_bytes: u64,
     /// Estimates the number of distinct values.
     pub distinct: DistinctSketch,

@@ -157,7 +157,7 @@ class Connection:
         of each operator.
         """
         if (count := self._native.count_statements(query)) != 1:
-            raise _taut.ProgrammingError(f"one statement can be explained, here are {count}")
+            raise _taut.ProgrammingError(f"one statement can be explained, found {count}")
         words = "EXPLAIN ANALYZE" if analyze else "EXPLAIN"
         caller = sys._getframe(1)
         rows = self._run(f"{words} {query}", params, caller.f_locals, caller.f_globals).fetchall()

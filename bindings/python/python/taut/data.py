@@ -18,7 +18,7 @@ def arrow_of(data: Any, what: str) -> Any:
     """
     converted = _arrow_or_none(data)
     if converted is None:
-        raise TypeError(f"{what} is of type {type(data).__name__}, which is no table; {_ALLOWED}")
+        raise TypeError(f"{what} is of type {type(data).__name__}, which is not a table; {_ALLOWED}")
     return converted
 
 

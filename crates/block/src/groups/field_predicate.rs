@@ -149,12 +149,12 @@ pub(crate) fn retain(rows: Range<usize>, selection: &mut Bitmap, passes: impl Fn
 /// A predicate on byte strings that are not null.
 #[derive(Debug)]
 pub(crate) struct BytesPredicate<'a> {
-    form: BytesForm<'a>,
+    form: BytesCondition<'a>,
     negated: bool,
 }
 
 #[derive(Debug)]
-enum BytesForm<'a> {
+enum BytesCondition<'a> {
     /// No value matches. All values pass if the predicate is negated, else none.
     MatchesNothing,
     Equal(&'a [u8]),
@@ -167,31 +167,31 @@ impl<'a> BytesPredicate<'a> {
     pub fn new(predicate: &'a ColumnPredicate) -> Self {
         let form = match &predicate.condition {
             DatumPredicate::BytesRange { low: Bound::Included(low), high: Bound::Included(high) } if low == high => {
-                BytesForm::Equal(low)
+                BytesCondition::Equal(low)
             }
-            DatumPredicate::BytesRange { low, high } => BytesForm::Range(low, high),
+            DatumPredicate::BytesRange { low, high } => BytesCondition::Range(low, high),
             DatumPredicate::BytesOneOf(list) => match &**list {
-                [] => BytesForm::MatchesNothing,
-                [only] => BytesForm::Equal(only),
-                list => BytesForm::OneOf(list),
+                [] => BytesCondition::MatchesNothing,
+                [only] => BytesCondition::Equal(only),
+                list => BytesCondition::OneOf(list),
             },
-            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => BytesForm::MatchesNothing,
+            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => BytesCondition::MatchesNothing,
         };
         Self { form, negated: predicate.negated }
     }
 
     /// Result of the predicate, if it is the same for all values. Otherwise returns `None`.
     pub fn fixed_result(&self) -> Option<bool> {
-        matches!(self.form, BytesForm::MatchesNothing).then_some(self.negated)
+        matches!(self.form, BytesCondition::MatchesNothing).then_some(self.negated)
     }
 
     /// Whether a value passes.
     #[inline]
     pub fn admits(&self, bytes: &[u8]) -> bool {
         let is_match = match self.form {
-            BytesForm::MatchesNothing => false,
-            BytesForm::Equal(value) => bytes == value,
-            BytesForm::Range(low, high) => {
+            BytesCondition::MatchesNothing => false,
+            BytesCondition::Equal(value) => bytes == value,
+            BytesCondition::Range(low, high) => {
                 let above = match low {
                     Bound::Included(low) => bytes >= &**low,
                     Bound::Excluded(low) => bytes > &**low,
@@ -204,7 +204,7 @@ impl<'a> BytesPredicate<'a> {
                         Bound::Unbounded => true,
                     }
             }
-            BytesForm::OneOf(list) => list.binary_search_by(|value| (**value).cmp(bytes)).is_ok(),
+            BytesCondition::OneOf(list) => list.binary_search_by(|value| (**value).cmp(bytes)).is_ok(),
         };
         is_match != self.negated
     }

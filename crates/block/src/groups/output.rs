@@ -214,8 +214,8 @@ impl Text {
     /// Appends a value. For a null row, callers append the empty value.
     #[inline]
     pub fn push(&mut self, value: &[u8]) {
-        self.push_with(value.len(), |room| {
-            room[..value.len()].copy_from_slice(value);
+        self.push_with(value.len(), |free| {
+            free[..value.len()].copy_from_slice(value);
             value.len()
         });
     }

@@ -113,7 +113,7 @@ impl SegmentReader<'_> {
         if ranges.is_empty() {
             return Ok(SelectionPlan::Nothing(NoRows::ZoneMaps));
         }
-        report.count_zone_answers(column_predicates.iter().filter(|planned| planned.is_decided()).count());
+        report.count_decided_by_zone_maps(column_predicates.iter().filter(|planned| planned.is_decided()).count());
         if self.index_use != IndexUse::Never {
             if self.bloom_rules_out(&column_predicates)? {
                 return Ok(SelectionPlan::Nothing(NoRows::Bloom));

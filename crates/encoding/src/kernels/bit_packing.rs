@@ -140,7 +140,7 @@ pub(crate) fn packed_bytes(width: usize) -> usize {
 /// # Panics
 /// If the width is greater than the bits of a lane, or the output is shorter than the packed vector.
 pub(crate) fn pack<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
-    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "no room for a packed vector");
+    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "too few bytes for a packed vector");
     if width > 0 {
         with_wide_vectors(move || pack_rows(width, values, packed));
     }

@@ -37,14 +37,14 @@ fn sorted_zones<T: Ord + Copy>(zones: Vec<Vec<Option<T>>>) -> Vec<Vec<Option<T>>
 }
 
 /// Checks that no row that passes is ruled out, no row that fails is certain, and the bytes parse to the same zones.
-fn check(zones: Vec<(Zone, Vec<Option<Datum>>)>, form: ZoneForm, predicate: DatumPredicate) {
+fn check(zones: Vec<(Zone, Vec<Option<Datum>>)>, form: ZoneFormat, predicate: DatumPredicate) {
     let values: Vec<Option<Datum>> = zones.iter().flat_map(|(_, values)| values.clone()).collect();
     let zones: Vec<Zone> = zones.into_iter().map(|(zone, _)| zone).collect();
     check_map(&ZoneMap::new(merge_similar_zones(zones.clone())), &values, form, &predicate);
     check_map(&ZoneMap::new(zones), &values, form, &predicate);
 }
 
-fn check_map(map: &ZoneMap, values: &[Option<Datum>], form: ZoneForm, predicate: &DatumPredicate) {
+fn check_map(map: &ZoneMap, values: &[Option<Datum>], form: ZoneFormat, predicate: &DatumPredicate) {
     let mut bytes = Vec::new();
     map.write(form, &mut bytes);
     assert_eq!(ZoneMap::parse(&bytes, form, values.len() as u32), Ok(map.clone()));
@@ -98,7 +98,7 @@ proptest! {
     ) {
         let zones = if sorted { sorted_zones(zones) } else { zones };
         let scale = if wide { i128::MAX / 20 } else { 1 };
-        let form = if wide { ZoneForm::Wide } else { ZoneForm::Narrow };
+        let form = if wide { ZoneFormat::Wide } else { ZoneFormat::Narrow };
         let mut rows_end = 0;
         let zones: Vec<_> = zones.into_iter().map(|values| {
             let values: Vec<_> = values.into_iter().map(|value| value.map(|number| number * scale)).collect();
@@ -146,13 +146,13 @@ proptest! {
             DatumPredicate::BytesOneOf(pair.into()),
             DatumPredicate::Null,
         ] {
-            check(zones.clone(), ZoneForm::Bytes, predicate);
+            check(zones.clone(), ZoneFormat::Bytes, predicate);
         }
     }
 
     #[test]
     fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), rows in any::<u32>()) {
-        for form in [ZoneForm::Narrow, ZoneForm::Wide, ZoneForm::Bytes] {
+        for form in [ZoneFormat::Narrow, ZoneFormat::Wide, ZoneFormat::Bytes] {
             let _ = ZoneMap::parse(&bytes, form, rows);
         }
     }

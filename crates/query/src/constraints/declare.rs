@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use taut_sql::{
-    ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, name_of_reference, names_column,
+    ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition, ObjectKind, name_of_reference, names_column,
     without_table,
 };
 use taut_store::{Catalog, Check, Constraints, ForeignKey, ReferentialAction, TableId, UniqueKey};
@@ -33,7 +33,7 @@ pub fn declare_constraints(
     let subject = DeclaredTable { id, name, schema };
     let mut constraints = Constraints::default();
     // Keys are added first: a foreign key may reference a key of its own table.
-    let is_foreign = |constraint: &&DeclaredConstraint| matches!(constraint.rule, DeclaredRule::ForeignKey { .. });
+    let is_foreign = |constraint: &&DeclaredConstraint| matches!(constraint.rule, DeclaredCondition::ForeignKey { .. });
     let (foreign, own): (Vec<_>, Vec<_>) = declared.constraints.iter().partition(is_foreign);
     own.into_iter()
         .chain(foreign)
@@ -77,7 +77,7 @@ pub fn apply_changes(
         match change {
             ConstraintChange::Add(constraint) => {
                 let primary = match &constraint.rule {
-                    DeclaredRule::Key { columns, is_primary: true } => subject.columns(columns)?,
+                    DeclaredCondition::Key { columns, is_primary: true } => subject.columns(columns)?,
                     _ => Vec::new(),
                 };
                 primary.iter().for_each(|column| columns[column.index()].nullable = false);
@@ -105,18 +105,18 @@ pub fn apply_changes(
             }
             ConstraintChange::Nullable { column, nullable } => {
                 if *nullable {
-                    refuse_identity(&constraints, column, subject)?;
+                    check_not_identity(&constraints, column, subject)?;
                 }
                 columns[subject.column(column)?.index()].nullable = *nullable;
             }
             ConstraintChange::Default { column, value: Some(value) } => {
-                refuse_identity(&constraints, column, subject)?;
-                refuse_generated(&constraints, column, subject)?;
+                check_not_identity(&constraints, column, subject)?;
+                check_not_generated(&constraints, column, subject)?;
                 set_default(&mut constraints, column, &value.to_string(), subject)?;
             }
             ConstraintChange::Default { column, value: None } => {
-                refuse_identity(&constraints, column, subject)?;
-                refuse_generated(&constraints, column, subject)?;
+                check_not_identity(&constraints, column, subject)?;
+                check_not_generated(&constraints, column, subject)?;
                 constraints.defaults.remove(&subject.column(column)?);
             }
             ConstraintChange::DropExpression { column, if_exists } => {
@@ -139,7 +139,7 @@ pub fn apply_changes(
 ///
 /// # Errors
 /// If the column is an identity column, or does not exist.
-fn refuse_identity(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
+fn check_not_identity(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
     let owned = constraints.sequences.get(&subject.column(column)?);
     match owned.is_some_and(|owned| owned.identity.is_some()) {
         true => Err(SequenceError::Identity {
@@ -156,7 +156,7 @@ fn refuse_identity(constraints: &Constraints, column: &str, subject: DeclaredTab
 ///
 /// # Errors
 /// If the column is generated, or does not exist.
-fn refuse_generated(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
+fn check_not_generated(constraints: &Constraints, column: &str, subject: DeclaredTable<'_>) -> Result<()> {
     match constraints.generated.contains_key(&subject.column(column)?) {
         true => {
             Err(GeneratedColumnError::NoDefault { table: subject.name.to_owned(), column: column.to_owned() }.into())
@@ -199,7 +199,7 @@ fn add_constraint(
     catalog: &Catalog,
 ) -> Result<()> {
     match &constraint.rule {
-        DeclaredRule::Key { columns, is_primary } => {
+        DeclaredCondition::Key { columns, is_primary } => {
             if *is_primary && constraints.primary_key().is_some() {
                 return Err(QueryError::SecondPrimaryKey { table: subject.name.to_owned() });
             }
@@ -208,20 +208,20 @@ fn add_constraint(
             let name = constraint_name(constraints, constraint, (subject, catalog), &suffix)?;
             constraints.keys.push(UniqueKey { name, columns: positions, is_primary: *is_primary, is_index: false });
         }
-        DeclaredRule::UniqueIndex { columns } => {
+        DeclaredCondition::UniqueIndex { columns } => {
             let positions = subject.columns(columns)?;
             let suffix = format!("{}_idx", columns.join("_"));
             let name = constraint_name(constraints, constraint, (subject, catalog), &suffix)?;
             constraints.keys.push(UniqueKey { name, columns: positions, is_primary: false, is_index: true });
         }
-        DeclaredRule::Check { condition: expression } => {
+        DeclaredCondition::Check { condition: expression } => {
             let text = without_table(expression, &unqualified_name(subject.name)).to_string();
             compile_condition(&text, subject.schema)?;
             let suffix = check_suffix(&text, subject.schema)?;
             let name = constraint_name(constraints, constraint, (subject, catalog), &suffix)?;
             constraints.checks.push(Check { name, condition: text });
         }
-        DeclaredRule::ForeignKey { columns, table, referenced, on_delete } => {
+        DeclaredCondition::ForeignKey { columns, table, referenced, on_delete } => {
             let name =
                 constraint_name(constraints, constraint, (subject, catalog), &format!("{}_fkey", columns.join("_")))?;
             let own = subject.columns(columns)?;

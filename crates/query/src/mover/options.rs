@@ -13,7 +13,7 @@ pub struct MoverOptions {
     pub delta_bytes: usize,
     /// Factor for backpressure. Above this many times `delta_rows`, `delta_bytes` or `log_bytes`, a commit waits for
     /// compaction or runs it.
-    pub hard_factor: u32,
+    pub backpressure_factor: u32,
     /// Share of deleted rows, in percent, above which a block is rewritten.
     pub deleted_percent: u64,
     /// Number of deleted rows of a table at which blocks above `deleted_percent` are rewritten even while the table is
@@ -36,7 +36,7 @@ impl MoverOptions {
     /// Reduces `delta_bytes` so that commits wait before the delta of a table takes more than a quarter of
     /// `memory_bytes`.
     pub fn limited_to_memory(self, memory_bytes: usize) -> Self {
-        let delta_bytes = self.delta_bytes.min(memory_bytes / 4 / (self.hard_factor.max(1) as usize));
+        let delta_bytes = self.delta_bytes.min(memory_bytes / 4 / (self.backpressure_factor.max(1) as usize));
         Self { delta_bytes, ..self }
     }
 
@@ -52,7 +52,7 @@ impl Default for MoverOptions {
             is_on: true,
             delta_rows: 1 << 20,
             delta_bytes: 64 << 20,
-            hard_factor: 4,
+            backpressure_factor: 4,
             deleted_percent: 25,
             deleted_rows: 1 << 16,
             merge_inputs: 8,

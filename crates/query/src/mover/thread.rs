@@ -177,7 +177,7 @@ fn is_urgent(store: &Weak<Store>, options: &MoverOptions, waiting: &AtomicUsize)
         return true;
     }
     let Some(store) = store.upgrade() else { return true };
-    let factor = u64::from(options.hard_factor).div_ceil(2).max(1);
+    let factor = u64::from(options.backpressure_factor).div_ceil(2).max(1);
     store.snapshot().tables().any(|table| {
         table.delta.page_rows() > options.delta_rows.saturating_mul(factor)
             || table.delta.page_bytes() as u64 > (options.delta_bytes as u64).saturating_mul(factor)

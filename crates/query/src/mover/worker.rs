@@ -122,7 +122,7 @@ impl MoverState {
 fn activity(compaction: &Compaction, before: Amount) -> String {
     let Amount { rows, blocks, .. } = before;
     match compaction.kind {
-        CompactionKind::Seal => format!("puts {rows} rows of the delta into blocks"),
+        CompactionKind::Seal => format!("writes {rows} delta rows to blocks"),
         CompactionKind::Clean => format!("rewrites {rows} rows of {blocks} blocks, without the deleted ones"),
         CompactionKind::Merge => format!("merges {rows} rows of {blocks} blocks"),
     }

@@ -158,7 +158,7 @@ pub async fn read(
         let name = missing.display().to_string();
         return Err(match is_url(&name) {
             true => QueryError::unsupported(
-                format!("reading {name:?}, which is not a file of this machine,"),
+                format!("reading {name:?}, which is not a local file,"),
                 "a path is; download the file first",
             ),
             false => QueryError::NotFound { kind: ObjectKind::File, name, relation: None },

@@ -29,7 +29,7 @@ use crate::error::QueryError;
 const ALIASES_MAX: usize = 64;
 
 /// Resolves names without a schema. An extension of the configuration of a statement.
-pub struct SearchedNames(pub Arc<dyn RelationNames>);
+pub struct NameResolver(pub Arc<dyn RelationNames>);
 
 /// Looks up names without a schema.
 pub trait RelationNames: Send + Sync {
@@ -51,7 +51,7 @@ pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> R
 /// # Errors
 /// If DataFusion cannot plan the statement.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
-    let names = state.config().get_extension::<SearchedNames>();
+    let names = state.config().get_extension::<NameResolver>();
     let resolve = |name: &str| names.as_ref().and_then(|names| names.0.relation(name));
     let distinct = taut_sql::with_distinct_relations(statement, &resolve);
     let distinct = distinct.map_err(|error| DataFusionError::External(Box::new(QueryError::from(error))))?;

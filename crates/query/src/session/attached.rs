@@ -22,7 +22,7 @@ impl QuerySession {
     }
 
     pub(super) fn attach(&self, path: &str, name: &str, if_not_exists: bool) -> Result<Outcome> {
-        self.refuse_in_transaction("ATTACH")?;
+        self.check_no_transaction("ATTACH")?;
         if self.snapshot().has_schema(name) {
             return Err(AttachError::NameOfSchema { name: name.to_owned() }.into());
         }
@@ -40,7 +40,7 @@ impl QuerySession {
     }
 
     pub(super) fn detach(&self, name: &str, if_exists: bool) -> Result<Outcome> {
-        self.refuse_in_transaction("DETACH")?;
+        self.check_no_transaction("DETACH")?;
         let done = Done::with_tag("DETACH");
         match self.store.detach(name) {
             true => Ok(Outcome::Done(done)),
@@ -61,7 +61,7 @@ impl QuerySession {
     }
 
     /// What is attached is fixed for a transaction, like the rest of what it sees.
-    fn refuse_in_transaction(&self, statement: &str) -> Result<()> {
+    fn check_no_transaction(&self, statement: &str) -> Result<()> {
         match self.is_in_transaction() {
             true => Err(QueryError::Transaction {
                 message: format!("{statement} cannot run inside a transaction block"),

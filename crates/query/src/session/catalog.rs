@@ -30,7 +30,7 @@ use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
 use crate::plan::files::text_table;
 use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
-use crate::plan::{RelationNames, SearchedNames, unmaterialized_plan};
+use crate::plan::{RelationNames, NameResolver, unmaterialized_plan};
 use crate::session::attached::check_functions;
 use crate::session::information_schema::InformationSchema;
 use crate::session::pg_catalog::PgCatalog;
@@ -101,7 +101,7 @@ impl StatementCatalog {
             session.config_mut().set_extension(Arc::clone(reads));
         }
         let catalog = Arc::new(self);
-        session.config_mut().set_extension(Arc::new(SearchedNames(Arc::clone(&catalog) as Arc<dyn RelationNames>)));
+        session.config_mut().set_extension(Arc::new(NameResolver(Arc::clone(&catalog) as Arc<dyn RelationNames>)));
         session.register_catalog_list(catalog);
         session
     }
@@ -202,8 +202,8 @@ impl StatementCatalog {
             return plan_err!("view {name:?} is read without a session");
         };
         let parsed = taut_sql::parse(sql).map_err(|error| plan_datafusion_err!("view {name:?}: {error}"))?;
-        let Some(Statement::Engine { statement, names, .. }) = parsed.into_iter().next() else {
-            return plan_err!("view {name:?} is no query");
+        let Some(Statement::Planned { statement, names, .. }) = parsed.into_iter().next() else {
+            return plan_err!("view {name:?} is not a query");
         };
         let session = session.read().clone();
         let visible = (!relations.is_empty()).then(|| Arc::new(relations.clone()));

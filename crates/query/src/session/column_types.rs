@@ -163,7 +163,7 @@ impl QuerySession {
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(target.clone()));
         let rows = match taut_sql::parse(sql)?.as_slice() {
-            [Statement::Engine { statement, .. }] => statement_to_plan(&state, statement).await?,
+            [Statement::Planned { statement, .. }] => statement_to_plan(&state, statement).await?,
             _ => return Err(QueryError::unsupported("this USING expression", "an expression over the row is")),
         };
         let retyped = Target::Retyped { table: Arc::clone(table), schema, columns };

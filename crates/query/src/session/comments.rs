@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use taut_sql::{CommentedObject, ObjectKind};
-use taut_store::{Catalog, CatalogEdit, Commented, CommitError};
+use taut_store::{Catalog, CatalogEdit, CommentTarget, CommitError};
 
 use super::names::check_kind;
 use super::{Done, Outcome, QuerySession};
@@ -30,28 +30,28 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_tag("COMMENT")))
     }
 
-    async fn column(&self, snapshot: &Arc<Catalog>, relation: &str, column: &str) -> Result<Commented> {
+    async fn column(&self, snapshot: &Arc<Catalog>, relation: &str, column: &str) -> Result<CommentTarget> {
         if let Some(table) = snapshot.table(relation) {
             let index = table.visible_column(column).ok_or_else(|| QueryError::no_column(relation, column))?;
-            return Ok(Commented::Column(table.id, index));
+            return Ok(CommentTarget::Column(table.id, index));
         }
         if snapshot.view(relation).is_none() {
             return Err(QueryError::no_relation(relation));
         }
         let plan = self.plan_of_view(snapshot, relation).await?;
         match plan.schema().fields().iter().any(|field| field.name() == column) {
-            true => Ok(Commented::ViewColumn(relation.to_owned(), column.to_owned())),
+            true => Ok(CommentTarget::ViewColumn(relation.to_owned(), column.to_owned())),
             false => Err(QueryError::no_column(relation, column)),
         }
     }
 }
 
 /// Returns the comments on a view and its columns, addressed to the view's new name.
-pub(super) fn comments_of_view(catalog: &Catalog, view: &str, new_name: &str) -> Vec<(Commented, String)> {
-    let renamed = |on: &Commented| match on {
-        Commented::View(name) if name == view => Some(Commented::View(new_name.to_owned())),
-        Commented::ViewColumn(name, column) if name == view => {
-            Some(Commented::ViewColumn(new_name.to_owned(), column.clone()))
+pub(super) fn comments_of_view(catalog: &Catalog, view: &str, new_name: &str) -> Vec<(CommentTarget, String)> {
+    let renamed = |on: &CommentTarget| match on {
+        CommentTarget::View(name) if name == view => Some(CommentTarget::View(new_name.to_owned())),
+        CommentTarget::ViewColumn(name, column) if name == view => {
+            Some(CommentTarget::ViewColumn(new_name.to_owned(), column.clone()))
         }
         _ => None,
     };
@@ -61,18 +61,18 @@ pub(super) fn comments_of_view(catalog: &Catalog, view: &str, new_name: &str) ->
 /// Sets comments.
 pub(super) fn set_comments(
     edit: &mut CatalogEdit,
-    comments: Vec<(Commented, String)>,
+    comments: Vec<(CommentTarget, String)>,
 ) -> std::result::Result<(), CommitError> {
     comments.into_iter().try_for_each(|(on, comment)| edit.set_comment(on, Some(comment)))
 }
 
 /// Returns the table, view or sequence with a name, as the object of a comment.
-fn relation(snapshot: &Catalog, kind: ObjectKind, name: &str) -> Result<Commented> {
+fn relation(snapshot: &Catalog, kind: ObjectKind, name: &str) -> Result<CommentTarget> {
     check_kind(snapshot, kind, name)?;
     match (kind, snapshot.table(name), snapshot.view(name), snapshot.sequence(name)) {
-        (ObjectKind::Table, Some(table), ..) => Ok(Commented::Table(table.id)),
-        (ObjectKind::View, _, Some(_), _) => Ok(Commented::View(name.to_owned())),
-        (ObjectKind::Sequence, .., Some(sequence)) => Ok(Commented::Sequence(sequence.id)),
+        (ObjectKind::Table, Some(table), ..) => Ok(CommentTarget::Table(table.id)),
+        (ObjectKind::View, _, Some(_), _) => Ok(CommentTarget::View(name.to_owned())),
+        (ObjectKind::Sequence, .., Some(sequence)) => Ok(CommentTarget::Sequence(sequence.id)),
         _ => Err(QueryError::no_relation(name)),
     }
 }

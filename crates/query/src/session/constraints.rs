@@ -7,7 +7,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt;
-use taut_sql::{ColumnChange, ConstraintChange, Declared, DeclaredRule, IdentityChange, SchemaChange};
+use taut_sql::{ColumnChange, ConstraintChange, Declared, DeclaredCondition, IdentityChange, SchemaChange};
 use taut_store::{
     BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
     UniqueKey,
@@ -15,7 +15,7 @@ use taut_store::{
 use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign, is_temporary_relation};
 
 use super::columns::TypeChange;
-use super::index_columns::refuse_hidden_columns;
+use super::index_columns::check_no_hidden_columns;
 use super::keys::{format_key, format_row, not_referenced};
 use super::sequences::create_owned_sequence;
 use super::{Done, Outcome, QuerySession};
@@ -59,11 +59,11 @@ impl QuerySession {
     /// Changes the columns and constraints of a table, after checking that its rows obey new constraints.
     pub(super) async fn alter_schema(&self, name: &str, changes: &[SchemaChange]) -> Result<Outcome> {
         let table = self.table(name)?;
-        refuse_hidden_columns(&table, changes)?;
+        check_no_hidden_columns(&table, changes)?;
         let without_nulls = |change: &SchemaChange| match change {
             SchemaChange::Constraint(ConstraintChange::Nullable { nullable, .. }) => !nullable,
             SchemaChange::Constraint(ConstraintChange::Add(constraint)) => {
-                matches!(constraint.rule, DeclaredRule::Key { is_primary: true, .. })
+                matches!(constraint.rule, DeclaredCondition::Key { is_primary: true, .. })
             }
             SchemaChange::Column(ColumnChange::Add { column, .. }) => !column.nullable,
             _ => false,
@@ -338,7 +338,7 @@ fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
 ///
 /// # Errors
 /// If a default of a permanent table uses a temporary sequence.
-fn refuse_temporary_defaults(catalog: &Catalog, table: TableId, constraints: &Constraints) -> Result<(), CommitError> {
+fn check_no_temporary_defaults(catalog: &Catalog, table: TableId, constraints: &Constraints) -> Result<(), CommitError> {
     if table.is_temporary() {
         return Ok(());
     }
@@ -367,7 +367,7 @@ pub(super) fn set_constraints(
     let newly_referenced: BTreeSet<TableId> =
         constraints.foreign_keys.iter().filter(is_new).map(|key| key.table).collect();
     let mut new_constraints = constraints;
-    refuse_temporary_defaults(edit.catalog(), table, &new_constraints)?;
+    check_no_temporary_defaults(edit.catalog(), table, &new_constraints)?;
     if !new_constraints.foreign_keys.iter().any(|key| key.table == table) {
         new_constraints.referenced_by.remove(&table);
     }

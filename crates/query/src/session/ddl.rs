@@ -12,7 +12,7 @@ use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
 use taut_sql::{ObjectKind, Parameters, SqlError, Statement, type_name};
-use taut_store::{Catalog, Commented, View};
+use taut_store::{Catalog, CommentTarget, View};
 use taut_types::unqualified_name;
 
 use super::index_columns::with_hidden_groups;
@@ -85,7 +85,7 @@ impl QuerySession {
     /// Returns the text of a view with new names for its first columns. The other columns keep their names.
     async fn with_column_names(&self, target: &Changes, view: &str, names: &[String], sql: &str) -> Result<String> {
         let state = self.state_on(target.snapshot(), None);
-        let Some(Statement::Engine { statement, .. }) = taut_sql::parse(sql)?.pop() else { return Ok(sql.to_owned()) };
+        let Some(Statement::Planned { statement, .. }) = taut_sql::parse(sql)?.pop() else { return Ok(sql.to_owned()) };
         let plan = statement_to_plan(&state, &statement).await?;
         withdraw_reads(&state);
         let columns: Vec<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
@@ -130,7 +130,7 @@ impl QuerySession {
         // Rejects a view that cannot be planned now.
         for statement in taut_sql::parse(&sql)? {
             match statement {
-                Statement::Engine { statement, .. } => {
+                Statement::Planned { statement, .. } => {
                     let state = state();
                     let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);
@@ -145,11 +145,11 @@ impl QuerySession {
             }
         }
         let view = View { name: name.to_owned(), sql, search_path: search_path.to_stored(name), relations };
-        let is_gone = |on: &Commented| match on {
-            Commented::ViewColumn(view, column) => view == name && !columns.contains(column),
+        let is_gone = |on: &CommentTarget| match on {
+            CommentTarget::ViewColumn(view, column) => view == name && !columns.contains(column),
             _ => false,
         };
-        let gone: Vec<Commented> = snapshot.comments().map(|(on, _)| on).filter(|on| is_gone(on)).cloned().collect();
+        let gone: Vec<CommentTarget> = snapshot.comments().map(|(on, _)| on).filter(|on| is_gone(on)).cloned().collect();
         target.commit(|edit| {
             edit.create_view(view, or_replace)?;
             gone.into_iter().try_for_each(|on| edit.set_comment(on, None))

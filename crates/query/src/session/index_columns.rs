@@ -8,7 +8,7 @@ use datafusion::common::{Column as ColumnName, DFSchema};
 use datafusion::logical_expr::Expr;
 use datafusion::sql::sqlparser::ast;
 use taut_sql::{
-    ColumnChange, ConstraintChange, DeclaredConstraint, DeclaredRule, DeclaredSequence, IdentityChange, IndexPart,
+    ColumnChange, ConstraintChange, DeclaredConstraint, DeclaredCondition, DeclaredSequence, IdentityChange, IndexPart,
     NewIndex, SchemaChange, names_column, parse_expression, rename_column, stored_text,
 };
 use taut_store::{CatalogEdit, CommitError, Constraints, IndexColumn, Table, TableId, UniqueKey};
@@ -112,7 +112,7 @@ impl QuerySession {
         };
         let columns: Vec<String> = parts.iter().map(column_name).collect();
         if new.is_unique {
-            let rule = DeclaredRule::UniqueIndex { columns };
+            let rule = DeclaredCondition::UniqueIndex { columns };
             let key = ConstraintChange::Add(DeclaredConstraint { name: Some(name.to_owned()), rule });
             return self.change_constraints(target, table_name, &[key]).await.map(drop);
         }
@@ -296,7 +296,7 @@ pub(super) fn with_hidden_groups(options: &[(String, String)], table: &Table) ->
 ///
 /// # Errors
 /// If a change names an index column, which statements cannot name.
-pub(super) fn refuse_hidden_columns(table: &Table, changes: &[SchemaChange]) -> Result<()> {
+pub(super) fn check_no_hidden_columns(table: &Table, changes: &[SchemaChange]) -> Result<()> {
     let named = |change: &SchemaChange| -> Vec<String> {
         match change {
             SchemaChange::Constraint(
@@ -312,10 +312,10 @@ pub(super) fn refuse_hidden_columns(table: &Table, changes: &[SchemaChange]) -> 
             )
             | SchemaChange::Column(ColumnChange::SetType { column, .. }) => vec![column.clone()],
             SchemaChange::Constraint(ConstraintChange::Add(constraint)) => match &constraint.rule {
-                DeclaredRule::Key { columns, .. }
-                | DeclaredRule::UniqueIndex { columns }
-                | DeclaredRule::ForeignKey { columns, .. } => columns.clone(),
-                DeclaredRule::Check { .. } => Vec::new(),
+                DeclaredCondition::Key { columns, .. }
+                | DeclaredCondition::UniqueIndex { columns }
+                | DeclaredCondition::ForeignKey { columns, .. } => columns.clone(),
+                DeclaredCondition::Check { .. } => Vec::new(),
             },
             SchemaChange::Constraint(ConstraintChange::Drop { .. }) | SchemaChange::Column(_) => Vec::new(),
         }
@@ -324,7 +324,7 @@ pub(super) fn refuse_hidden_columns(table: &Table, changes: &[SchemaChange]) -> 
         for change in changes {
             let is_named = match change {
                 SchemaChange::Constraint(ConstraintChange::Add(DeclaredConstraint {
-                    rule: DeclaredRule::Check { condition },
+                    rule: DeclaredCondition::Check { condition },
                     ..
                 })) => names_column(&condition.to_string(), hidden)?,
                 change => named(change).contains(hidden),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredRule, NewIndex, ObjectKind, SchemaChange};
+use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredCondition, NewIndex, ObjectKind, SchemaChange};
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Table, TableId, UniqueKey};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, sibling_name, split_relation_name, unqualified_name};
 
@@ -34,7 +34,7 @@ impl QuerySession {
         }
         match self.index(&relation) {
             None if new.is_unique => {
-                let rule = DeclaredRule::UniqueIndex { columns: column_names };
+                let rule = DeclaredCondition::UniqueIndex { columns: column_names };
                 let change = ConstraintChange::Add(DeclaredConstraint { name: Some(index.name), rule });
                 self.alter_schema(&table_name, &[SchemaChange::Constraint(change)]).await?;
                 return Ok(Outcome::Done(Done { notices, ..Done::with_tag("CREATE INDEX") }));

@@ -36,7 +36,7 @@ pub const STATEMENT_OPTIONS: [TableOption; 1] = [TableOption {
     name: IMPLICIT_SORT,
     values: "`true` or `false`",
     default: "false",
-    description: "Of `CREATE TABLE ... AS` only: adds the sort order that foreign keys imply.",
+    description: "Only for `CREATE TABLE ... AS`: adds the sort order that foreign keys imply.",
 }];
 
 impl QuerySession {
@@ -318,7 +318,7 @@ fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -
     let implied: Vec<_> =
         implicit_sort(rows)?.into_iter().filter(|position| !is_explicit(*position)).map(quoted).collect();
     if implied.is_empty() {
-        let why = "no column left to sort by is of a table that others of the query are joined to by a foreign key";
+        let why = "the foreign keys of the query imply no further column";
         return Ok(Some(format!("{IMPLICIT_SORT} adds nothing to sort_by: {why}")));
     }
     let implied = implied.join(", ");

@@ -112,7 +112,7 @@ impl QuerySession {
         let snapshot = self.snapshot();
         let cache_key = self.planning.cache_key(&snapshot);
         match statement {
-            Statement::Engine { plan, .. } => plan.get_or_default::<CacheEntry>().get(cache_key, &snapshot).is_some(),
+            Statement::Planned { plan, .. } => plan.get_or_default::<CacheEntry>().get(cache_key, &snapshot).is_some(),
             Statement::Mutation { plan, .. } => {
                 plan.get_or_default::<CacheEntry<CachedDml>>().get(cache_key, &snapshot).is_some()
             }
@@ -131,9 +131,9 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>> {
         let (entry, parameters) = match statement {
-            Statement::Engine { plan, .. } => (plan.get_or_default::<CacheEntry>(), parameters),
+            Statement::Planned { plan, .. } => (plan.get_or_default::<CacheEntry>(), parameters),
             Statement::Execute { name, values, .. } if parameters.is_empty() => match self.prepared.get(name) {
-                Ok(Statement::Engine { plan, .. }) => (plan.get_or_default(), values),
+                Ok(Statement::Planned { plan, .. }) => (plan.get_or_default(), values),
                 _ => return Ok(None),
             },
             _ => return Ok(None),
@@ -154,7 +154,7 @@ impl QuerySession {
     }
 
     /// Runs a statement that DataFusion plans, from its cached plan if there is one.
-    pub(super) async fn run_engine(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
+    pub(super) async fn run_planned(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
         if taut_sql::is_query(request.statement)
             && let Some(outcome) =
                 self.run_cached(&request.plan, parameters, |snapshot| self.plan_on(snapshot, request)).await?
@@ -192,7 +192,7 @@ impl QuerySession {
             PlannedStatement::Prepare(prepare) => {
                 withdraw_reads(&state);
                 write_verb(&prepare.input)?;
-                let prepared = Statement::Engine {
+                let prepared = Statement::Planned {
                     statement: Arc::clone(request.statement),
                     names: request.names.cloned(),
                     is_long: request.is_long,
@@ -281,7 +281,7 @@ impl QuerySession {
                 is_long: prepared.is_long,
                 plan: CacheEntry::default(),
             };
-            return self.run_engine(&request, values).await;
+            return self.run_planned(&request, values).await;
         }
         let plan_query = |snapshot| async {
             let (state, plan) = self.plan_on(snapshot, &prepared).await?;
@@ -304,7 +304,7 @@ impl QuerySession {
             values.check_parts(&[&EngineStatement::Statement(Box::new(query.clone()))])?;
         }
         let request = QueryRequest { statement, names: None, is_long: prepared.is_long, plan: CacheEntry::default() };
-        self.run_engine(&request, &Parameters::default()).await
+        self.run_planned(&request, &Parameters::default()).await
     }
 
     /// Runs a query from its cached plan. If the plan is worth caching, calls `plan_query` to create it. Returns `None`
@@ -475,7 +475,7 @@ impl<'a> QueryRequest<'a> {
     /// Returns the statement if DataFusion plans it.
     fn from_statement(statement: &'a Statement) -> Option<Self> {
         match statement {
-            Statement::Engine { statement, names, is_long, plan } => {
+            Statement::Planned { statement, names, is_long, plan } => {
                 Some(Self { statement, names: names.as_ref(), is_long: *is_long, plan: plan.get_or_default() })
             }
             _ => None,

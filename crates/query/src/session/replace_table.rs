@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use taut_sql::{ObjectKind, Parameters, TableSource};
-use taut_store::{CatalogEdit, Commented, Table, View};
+use taut_store::{CatalogEdit, CommentTarget, Table, View};
 use taut_types::sibling_name;
 
 use super::comments::{comments_of_view, set_comments};
@@ -112,7 +112,7 @@ fn replace(
 ) -> Result<()> {
     let kept: Vec<View> = views.iter().filter_map(|(view, _)| edit.catalog().view(view).cloned()).collect();
     let comments = |view: &View| comments_of_view(edit.catalog(), &view.name, &view.name);
-    let comments: Vec<(Commented, String)> = kept.iter().flat_map(comments).collect();
+    let comments: Vec<(CommentTarget, String)> = kept.iter().flat_map(comments).collect();
     drop_views(edit, kept.iter().map(|view| view.name.as_str()).collect())?;
     edit.drop_table(old.id)?;
     create(edit)?;

@@ -57,7 +57,7 @@ fn can_rerun(statement: &Statement) -> bool {
         Statement::AlterTable { change: TableChange::Schema(_), .. }
         | Statement::CreateView { .. }
         | Statement::AlterView { .. } => true,
-        Statement::Engine { statement, .. } => match statement.as_ref() {
+        Statement::Planned { statement, .. } => match statement.as_ref() {
             EngineStatement::Statement(ast) => match ast.as_ref() {
                 Ast::Insert(insert) => {
                     insert.source.as_ref().is_some_and(|source| matches!(*source.body, SetExpr::Values(_)))

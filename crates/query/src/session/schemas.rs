@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use datafusion::common::TableReference;
 use taut_sql::{
-    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredRule, ObjectKind, PUBLIC, SchemaChange,
+    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition, ObjectKind, PUBLIC, SchemaChange,
     TableSource, parse_expression,
 };
 use taut_store::{Catalog, CatalogEdit, CommitError, Sequence, TableId, View};
@@ -254,7 +254,7 @@ impl QuerySession {
     /// Adds the schema to the name of the table that a foreign key references. Table `table` declares the foreign key,
     /// and may not exist yet. Other constraints remain unchanged.
     fn name_parent(&self, constraint: &mut DeclaredConstraint, table: &str) -> Result<()> {
-        if let DeclaredRule::ForeignKey { table: parent, .. } = &mut constraint.rule {
+        if let DeclaredCondition::ForeignKey { table: parent, .. } = &mut constraint.rule {
             self.check_is_own(parent)?;
             let name = self.search_path().name_beside(&self.snapshot(), parent, Some(table))?;
             let is_temporary = is_temporary_relation(table);

@@ -28,12 +28,12 @@ pub(super) struct SessionObjects {
     store: Arc<Store>,
     transactions: Arc<Mutex<Transactions>>,
     search_path: Arc<Mutex<SearchPath>>,
-    taken: Mutex<TakenNumbers>,
+    taken: Mutex<LastNumbers>,
 }
 
 /// The last number that a session has taken from each sequence, and from any sequence.
 #[derive(Debug, Default)]
-struct TakenNumbers {
+struct LastNumbers {
     by_sequence: BTreeMap<SequenceId, i64>,
     last: Option<SequenceId>,
 }
@@ -448,7 +448,7 @@ pub(super) fn skip_numbers(edit: &mut CatalogEdit, sequence: Sequence, count: u6
         None => {
             let ascends = sequence.increment > 0;
             let limit = if ascends { sequence.max } else { sequence.min };
-            Err(CommitError::SequenceEnds { sequence: sequence.name, limit, ascends }.into())
+            Err(CommitError::SequenceExhausted { sequence: sequence.name, limit, ascends }.into())
         }
     }
 }

@@ -84,7 +84,7 @@ impl StagedFile {
         let target = path.as_ref().and_then(|path| path.to_str()).unwrap_or(target);
         if is_url(target) {
             return Err(QueryError::unsupported(
-                format!("COPY TO {target:?}, which is not a file of this machine,"),
+                format!("COPY TO {target:?}, which is not a local file,"),
                 "a path or a file: URL is",
             ));
         }

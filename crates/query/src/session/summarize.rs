@@ -32,7 +32,7 @@ impl QuerySession {
 
     /// Plans a query and returns the summary expressions of its columns.
     async fn columns_of(&self, query: &str) -> Result<Vec<ColumnSummary>> {
-        let Some(Statement::Engine { statement, .. }) = taut_sql::parse(query)?.pop() else {
+        let Some(Statement::Planned { statement, .. }) = taut_sql::parse(query)?.pop() else {
             return Err(no_query());
         };
         let state = self.state(None);

@@ -204,9 +204,9 @@ impl QuerySession {
             Statement::Mutation { explain, .. } => explain.as_ref().is_none_or(|options| options.analyze),
             Statement::CreateTable { source: TableSource::Query(_), .. } => true,
             Statement::ModifyingWith { .. } | Statement::OpenPivot { .. } => true,
-            Statement::Engine { statement, .. } => is_insert(statement),
+            Statement::Planned { statement, .. } => is_insert(statement),
             Statement::Execute { name, .. } => match self.prepared.get(name) {
-                Ok(Statement::Engine { statement, .. }) => is_insert(&statement),
+                Ok(Statement::Planned { statement, .. }) => is_insert(&statement),
                 Ok(Statement::Mutation { .. } | Statement::ModifyingWith { .. }) => true,
                 _ => false,
             },

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use taut_sql::{ObjectKind, ViewChange};
-use taut_store::{Commented, View};
+use taut_store::{CommentTarget, View};
 
 use super::ddl::named_columns;
 use super::names::{check_kind, dependent_views, view_text};
@@ -61,12 +61,12 @@ impl QuerySession {
             let columns: Vec<&String> =
                 columns.into_iter().map(|known| if known == column { &new_name } else { known }).collect();
             let renamed = View { sql: named_columns(&view.sql, name, &columns), ..view.clone() };
-            let comment = Commented::ViewColumn(name.to_owned(), column.to_owned());
+            let comment = CommentTarget::ViewColumn(name.to_owned(), column.to_owned());
             let text = snapshot.comments().find(|(on, _)| **on == comment).map(|(_, text)| text.to_owned());
             target.commit(|edit| {
                 if let Some(text) = text {
                     edit.set_comment(comment, None)?;
-                    edit.set_comment(Commented::ViewColumn(name.to_owned(), new_name), Some(text))?;
+                    edit.set_comment(CommentTarget::ViewColumn(name.to_owned(), new_name), Some(text))?;
                 }
                 edit.create_view(renamed, true)
             })?;

@@ -197,7 +197,7 @@ pub(crate) fn exact_cast(array: &ArrayRef, target: &DataType) -> std::result::Re
             let value = array_value_to_string(array, row)?;
             // Worded like Arrow's own error, so that it gets the SQLSTATE of a number out of range.
             let what = format!(
-                "Can't cast value {value} to {target}: it would be cut; round it first, or choose a wider type"
+                "Can't cast value {value} to {target}: digits would be lost; round it first, or choose a wider type"
             );
             Err(ArrowError::CastError(what))
         }

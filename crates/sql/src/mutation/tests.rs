@@ -150,7 +150,7 @@ fn insert_returns_rows_in_table_order_with_defaults() {
         ("INSERT INTO t (z) VALUES (1) RETURNING a", "column \"z\" of relation \"t\" does not exist"),
         ("INSERT OR ABORT INTO t VALUES (1) RETURNING a", "INSERT OR REPLACE"),
     ]);
-    assert!(matches!(parse("INSERT INTO t VALUES (1)").unwrap()[0], Statement::Engine { .. }));
+    assert!(matches!(parse("INSERT INTO t VALUES (1)").unwrap()[0], Statement::Planned { .. }));
 }
 
 #[test]

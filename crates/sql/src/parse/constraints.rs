@@ -7,7 +7,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 use taut_store::ReferentialAction;
 
-use crate::declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredRule};
+use crate::declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition};
 use crate::error::{Result, SqlError};
 use crate::identifiers::{normalize, relation_reference};
 
@@ -27,11 +27,11 @@ impl Declared {
             }
             ColumnOption::PrimaryKey(key) => {
                 check_characteristics(&key.characteristics)?;
-                DeclaredRule::Key { columns: columns(), is_primary: true }
+                DeclaredCondition::Key { columns: columns(), is_primary: true }
             }
             ColumnOption::Unique(key) => {
                 check_unique(key)?;
-                DeclaredRule::Key { columns: columns(), is_primary: false }
+                DeclaredCondition::Key { columns: columns(), is_primary: false }
             }
             ColumnOption::Check(check) => check_rule(check)?,
             ColumnOption::ForeignKey(key) => foreign_key(key, columns())?,
@@ -44,7 +44,7 @@ impl Declared {
     /// Whether a column is part of the primary key.
     pub(super) fn is_primary(&self, column: &str) -> bool {
         self.constraints.iter().any(|constraint| match &constraint.rule {
-            DeclaredRule::Key { columns, is_primary: true } => columns.iter().any(|name| name == column),
+            DeclaredCondition::Key { columns, is_primary: true } => columns.iter().any(|name| name == column),
             _ => false,
         })
     }
@@ -58,11 +58,11 @@ pub fn table_constraint(constraint: TableConstraint) -> Result<DeclaredConstrain
     let (name, rule) = match &constraint {
         TableConstraint::PrimaryKey(PrimaryKeyConstraint { name, columns, characteristics, .. }) => {
             check_characteristics(characteristics)?;
-            (name, DeclaredRule::Key { columns: key_columns(columns)?, is_primary: true })
+            (name, DeclaredCondition::Key { columns: key_columns(columns)?, is_primary: true })
         }
         TableConstraint::Unique(key) => {
             check_unique(key)?;
-            (&key.name, DeclaredRule::Key { columns: key_columns(&key.columns)?, is_primary: false })
+            (&key.name, DeclaredCondition::Key { columns: key_columns(&key.columns)?, is_primary: false })
         }
         TableConstraint::Check(check) => (&check.name, check_rule(check)?),
         TableConstraint::ForeignKey(key) => (&key.name, foreign_key(key, key.columns.iter().map(normalize).collect())?),
@@ -127,14 +127,14 @@ fn check_unique(key: &UniqueConstraint) -> Result<()> {
     }
 }
 
-fn check_rule(check: &CheckConstraint) -> Result<DeclaredRule> {
+fn check_rule(check: &CheckConstraint) -> Result<DeclaredCondition> {
     match check.enforced {
         Some(false) => Err(not_enforced()),
-        _ => Ok(DeclaredRule::Check { condition: check.expr.clone() }),
+        _ => Ok(DeclaredCondition::Check { condition: check.expr.clone() }),
     }
 }
 
-fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<DeclaredRule> {
+fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<DeclaredCondition> {
     check_characteristics(&key.characteristics)?;
     let allowed = "FOREIGN KEY (a) REFERENCES t (b) ON DELETE NO ACTION, RESTRICT, CASCADE or SET NULL is";
     if let Some(kind) = &key.match_kind
@@ -152,7 +152,7 @@ fn foreign_key(key: &ForeignKeyConstraint, columns: Vec<String>) -> Result<Decla
         return Err(SqlError::unsupported(format!("ON UPDATE {action}"), "ON UPDATE NO ACTION and RESTRICT are"));
     }
     let referenced = key.referred_columns.iter().map(normalize).collect();
-    Ok(DeclaredRule::ForeignKey { columns, table: relation_reference(&key.foreign_table)?, referenced, on_delete })
+    Ok(DeclaredCondition::ForeignKey { columns, table: relation_reference(&key.foreign_table)?, referenced, on_delete })
 }
 
 /// Returns an error for constraints that are deferrable, deferred or not enforced: Taut checks every constraint at the

@@ -155,7 +155,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
             };
             // The query may be long, so the statement is treated as long.
             let statement = Arc::new(EngineStatement::CopyTo(copy));
-            Ok(Statement::Engine { statement, names: None, is_long: true, plan: Attachment::default() })
+            Ok(Statement::Planned { statement, names: None, is_long: true, plan: Attachment::default() })
         }
         _ => Err(SqlError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),
     }

@@ -23,7 +23,7 @@ pub enum BackupError {
         path: PathBuf,
     },
     /// The directory contains files that do not belong to a backup directory.
-    #[error("{} is not a backup directory: it holds {found:?}", path.display())]
+    #[error("{} is not a backup directory: it contains {found:?}", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -39,14 +39,14 @@ pub enum BackupError {
         database: PathBuf,
     },
     /// The directory contains backups of another database.
-    #[error("{} holds backups of another database; use another directory (a restored database counts as another one)", path.display())]
+    #[error("{} contains backups of another database; use another directory (a restored database counts as another one)", path.display())]
     OtherDatabase {
         /// The backup directory.
         path: PathBuf,
     },
     /// The directory contains backups of a copy of the database that has other commits.
     #[error(
-        "{} holds backup {number} of commit {commit}, which this database does not have: it was taken of a copy of this \
+        "{} contains backup {number} of commit {commit}, which this database does not have: it was taken of a copy of this \
          database, or before this one was set back to an earlier state; use another directory",
         path.display()
     )]

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
 use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
-use super::{BlockId, Commented, Constraints, RowOrder, Sequence, SequenceId, Table, TableId, View};
+use super::{BlockId, CommentTarget, Constraints, RowOrder, Sequence, SequenceId, Table, TableId, View};
 use crate::NewBlock;
 use crate::delta::{ContainerId, DeletedRows, RowSet};
 use crate::error::CommitError;
@@ -108,7 +108,7 @@ pub(crate) enum Change {
     },
     /// `None` removes the comment.
     SetComment {
-        on: Commented,
+        on: CommentTarget,
         comment: Option<String>,
     },
     InsertRows {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use taut_types::{ColumnIndex, Layout, PARTITIONS_MAX, PUBLIC_SCHEMA, Schema, TableDesign};
 
 use super::format::{CatalogFile, TableFile};
-use super::{BlockId, Commented, SequenceId, TableId, TablePartitions, timeline};
+use super::{BlockId, CommentTarget, SequenceId, TableId, TablePartitions, timeline};
 
 /// Checks a catalog file. An error names what was expected.
 pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
@@ -67,11 +67,11 @@ fn check_sequences<'a>(
 /// Checks that the comments are on objects that exist.
 fn check_comments(file: &CatalogFile<'_>) -> Result<(), String> {
     let table_of = |id: &TableId| file.tables.iter().find(|table| table.id == *id);
-    let exists = |on: &Commented| match on {
-        Commented::Table(table) => table_of(table).is_some(),
-        Commented::Column(table, column) => table_of(table).is_some_and(|table| column.index() < table.schema.len()),
-        Commented::View(view) | Commented::ViewColumn(view, _) => file.views.iter().any(|other| other.name == *view),
-        Commented::Sequence(sequence) => file.sequences.iter().any(|other| other.id == *sequence),
+    let exists = |on: &CommentTarget| match on {
+        CommentTarget::Table(table) => table_of(table).is_some(),
+        CommentTarget::Column(table, column) => table_of(table).is_some_and(|table| column.index() < table.schema.len()),
+        CommentTarget::View(view) | CommentTarget::ViewColumn(view, _) => file.views.iter().any(|other| other.name == *view),
+        CommentTarget::Sequence(sequence) => file.sequences.iter().any(|other| other.id == *sequence),
     };
     match file.comments.iter().find(|(on, _)| !exists(on)) {
         Some((on, _)) => Err(format!("every comment to be on an object that exists, found {on:?}")),

@@ -9,7 +9,7 @@ use super::{Catalog, SequenceId, TableId};
 /// An object with a comment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Commented {
+pub enum CommentTarget {
     /// A table.
     Table(TableId),
     /// A column of a table.
@@ -24,9 +24,9 @@ pub enum Commented {
 
 /// The comments of a catalog. Versions of a catalog share the parts of the map that did not change.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Comments(RedBlackTreeMapSync<Commented, String>);
+pub(crate) struct Comments(RedBlackTreeMapSync<CommentTarget, String>);
 
-impl Commented {
+impl CommentTarget {
     /// The table, if the object is a table or a column of one.
     pub(crate) fn table(&self) -> Option<TableId> {
         match self {
@@ -66,16 +66,16 @@ impl Commented {
 }
 
 impl Comments {
-    pub fn get(&self, on: &Commented) -> Option<&str> {
+    pub fn get(&self, on: &CommentTarget) -> Option<&str> {
         self.0.get(on).map(String::as_str)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Commented, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&CommentTarget, &str)> {
         self.0.iter().map(|(on, comment)| (on, comment.as_str()))
     }
 
     /// Sets or, if `comment` is `None`, removes a comment.
-    pub fn set(&mut self, on: &Commented, comment: Option<&str>) {
+    pub fn set(&mut self, on: &CommentTarget, comment: Option<&str>) {
         match comment {
             Some(comment) => self.0.insert_mut(on.clone(), comment.to_owned()),
             None => {
@@ -85,8 +85,8 @@ impl Comments {
     }
 
     /// Removes the comments on objects for which `is_removed` returns true.
-    pub fn remove_if(&mut self, is_removed: impl Fn(&Commented) -> bool) {
-        let removed: Vec<Commented> = self.0.keys().filter(|on| is_removed(on)).cloned().collect();
+    pub fn remove_if(&mut self, is_removed: impl Fn(&CommentTarget) -> bool) {
+        let removed: Vec<CommentTarget> = self.0.keys().filter(|on| is_removed(on)).cloned().collect();
         for on in &removed {
             self.0.remove_mut(on);
         }
@@ -94,20 +94,20 @@ impl Comments {
 
     /// Removes the comment on a dropped column. The indexes of the columns after it decrease by one.
     pub fn drop_column(&mut self, table: TableId, dropped: ColumnIndex) {
-        let is_of_table = |on: &&Commented| matches!(on, Commented::Column(other, _) if *other == table);
-        let of_table: Vec<Commented> = self.0.keys().filter(is_of_table).cloned().collect();
+        let is_of_table = |on: &&CommentTarget| matches!(on, CommentTarget::Column(other, _) if *other == table);
+        let of_table: Vec<CommentTarget> = self.0.keys().filter(is_of_table).cloned().collect();
         for on in of_table {
-            let (Commented::Column(_, column), Some(comment)) = (&on, self.0.get(&on).cloned()) else { continue };
+            let (CommentTarget::Column(_, column), Some(comment)) = (&on, self.0.get(&on).cloned()) else { continue };
             self.0.remove_mut(&on);
             if let Some(column) = column.after_drop(dropped) {
-                self.0.insert_mut(Commented::Column(table, column), comment);
+                self.0.insert_mut(CommentTarget::Column(table, column), comment);
             }
         }
     }
 }
 
-impl FromIterator<(Commented, String)> for Comments {
-    fn from_iter<I: IntoIterator<Item = (Commented, String)>>(comments: I) -> Self {
+impl FromIterator<(CommentTarget, String)> for Comments {
+    fn from_iter<I: IntoIterator<Item = (CommentTarget, String)>>(comments: I) -> Self {
         Self(comments.into_iter().collect())
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn columns_after_a_dropped_one_keep_their_comments() {
         let (table, other) = (TableId(1), TableId(2));
-        let column = |table, index| Commented::Column(table, ColumnIndex::from(index));
+        let column = |table, index| CommentTarget::Column(table, ColumnIndex::from(index));
         let on = [column(table, 0), column(table, 1), column(table, 2), column(table, 3), column(other, 1)];
         let mut comments: Comments = on.iter().map(|on| (on.clone(), format!("{on:?}"))).collect();
         comments.drop_column(table, ColumnIndex::from(1));

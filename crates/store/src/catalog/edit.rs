@@ -13,7 +13,7 @@ use super::change::{Change, OldRows};
 use super::check::check_design;
 use super::columns::{add_column, drop_column, rename_column, set_type};
 use super::table_blocks::{append_blocks, columns_error, matches_design, partitions_of, replace_rows, set_nullable};
-use super::{BlockId, Catalog, Commented, Constraints, Sequence, SequenceId, Table, TableId, TablePartitions, View};
+use super::{BlockId, Catalog, CommentTarget, Constraints, Sequence, SequenceId, Table, TableId, TablePartitions, View};
 use crate::delta::{ContainerId, Delta, Misplaced, RowSet};
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -343,7 +343,7 @@ impl CatalogEdit {
     ///
     /// # Errors
     /// If the object does not exist.
-    pub fn set_comment(&mut self, on: Commented, comment: Option<String>) -> Result<(), CommitError> {
+    pub fn set_comment(&mut self, on: CommentTarget, comment: Option<String>) -> Result<(), CommitError> {
         self.apply_and_record(Change::SetComment { on, comment })
     }
 
@@ -722,7 +722,7 @@ impl CatalogEdit {
 
     /// Removes a sequence with its comment. Returns whether it existed.
     fn remove_sequence(&mut self, sequence: SequenceId) -> bool {
-        self.catalog.comments.set(&Commented::Sequence(sequence), None);
+        self.catalog.comments.set(&CommentTarget::Sequence(sequence), None);
         self.catalog.sequences.remove_mut(&sequence)
     }
 

@@ -15,7 +15,7 @@ use taut_block::ColumnMap;
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 use twox_hash::XxHash3_64;
 
-use super::{BlockEntry, Catalog, Commented, Constraints, Sequence, TableId, TablePartitions, Timeline, View};
+use super::{BlockEntry, Catalog, CommentTarget, Constraints, Sequence, TableId, TablePartitions, Timeline, View};
 
 /// Format version of new files. No flipped bit turns it into another readable version.
 const VERSION: u64 = 17;
@@ -60,7 +60,7 @@ pub(crate) struct CatalogFile<'a> {
     pub sequences: Vec<Cow<'a, Sequence>>,
     /// Empty before format version 14.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub comments: Vec<(Cow<'a, Commented>, Cow<'a, str>)>,
+    pub comments: Vec<(Cow<'a, CommentTarget>, Cow<'a, str>)>,
 }
 
 /// The catalog's entry for the delta file.

@@ -24,7 +24,7 @@ use taut_block::{ColumnMap, rows};
 use taut_types::{Column, ColumnIndex, ColumnStatistics, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
-use super::{BlockEntry, BlockId, Catalog, Commented, Constraints, RowOrder, Sequence, SequenceId, TableId, View};
+use super::{BlockEntry, BlockId, Catalog, CommentTarget, Constraints, RowOrder, Sequence, SequenceId, TableId, View};
 use crate::delta::ContainerId;
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -157,7 +157,7 @@ enum ChangeJson<'a> {
         is_called: bool,
     },
     SetComment {
-        on: Cow<'a, Commented>,
+        on: Cow<'a, CommentTarget>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         comment: Option<Cow<'a, str>>,
     },

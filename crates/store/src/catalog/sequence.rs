@@ -72,7 +72,7 @@ impl Sequence {
         for _ in 0..count {
             let Some(number) = next else {
                 let limit = if self.increment > 0 { self.max } else { self.min };
-                return Err(CommitError::SequenceEnds {
+                return Err(CommitError::SequenceExhausted {
                     sequence: self.name.clone(),
                     limit,
                     ascends: self.increment > 0,
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(sequence.take(expected.len()).unwrap(), expected);
             assert_eq!(sequence.next(), None);
             let error = sequence.take(1).unwrap_err();
-            assert!(matches!(error, CommitError::SequenceEnds { .. }), "{error}");
+            assert!(matches!(error, CommitError::SequenceExhausted { .. }), "{error}");
             assert!(sequence.take(0).unwrap().is_empty());
         }
         assert_eq!(sequence(2, (1, 6), true).take(5).unwrap(), [1, 3, 5, 1, 3]);

@@ -142,16 +142,16 @@ pub(super) fn arrange(plans: &mut [FieldPlan], heaps: &[Option<Heap>], rows: usi
 
 /// Returns the end row (exclusive) of each page. Each page holds as many rows as fit.
 pub(super) fn fill_pages(geometry: PageGeometry, heaps: &[Option<Heap>], rows: usize) -> Vec<u32> {
-    let room = geometry.page_bytes - PAGE_HEAD_BYTES - PADDING;
+    let available_bytes = geometry.page_bytes - PAGE_HEAD_BYTES - PADDING;
     let heaps: Vec<&Heap> = heaps.iter().flatten().collect();
     if heaps.is_empty() {
-        let per_page = (room * 8).checked_div(geometry.tuple_bits).unwrap_or(rows).min(rows);
+        let per_page = (available_bytes * 8).checked_div(geometry.tuple_bits).unwrap_or(rows).min(rows);
         return (1..=rows.div_ceil(per_page)).map(|page| (page * per_page).min(rows) as u32).collect();
     }
     let (mut ends, mut first, mut heap_bytes) = (vec![], 0, 0);
     for row in 0..rows {
         let row_bytes: usize = heaps.iter().map(|heap| heap.length(row)).sum();
-        if geometry.bytes_for(row - first + 1) + heap_bytes + row_bytes > room {
+        if geometry.bytes_for(row - first + 1) + heap_bytes + row_bytes > available_bytes {
             ends.push(row as u32);
             (first, heap_bytes) = (row, 0);
         }

@@ -155,7 +155,7 @@ impl PackedPiece<'_> {
             heap_bytes_left = heap_bytes_left.checked_sub(value.len()).ok_or_else(|| self.corrupt_inline(page))?;
             match &field.values {
                 FieldValues::Inline { symbols: Some(symbols), .. } => {
-                    text.push_with(Symbols::bytes_max(value.len()), |room| symbols.decompress(value, room));
+                    text.push_with(Symbols::bytes_max(value.len()), |free| symbols.decompress(value, free));
                 }
                 _ => text.push(value),
             }

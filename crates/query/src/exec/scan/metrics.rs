@@ -53,7 +53,7 @@ impl ScanMetrics {
             ("rows_in", |report| report.rows_in),
             ("bytes_decoded", |report| report.bytes_decoded),
             ("pages_read", |report| report.pages_read),
-            ("path_zone_map_answers", |report| report.zone_answers),
+            ("path_zone_map_answers", |report| report.predicates_decided_by_zone_maps),
             ("path_sorted_searches", |report| report.sorted_searches),
             ("path_csb_searches", |report| report.index_searches),
             ("path_encoded_predicates", |report| report.column_scans),

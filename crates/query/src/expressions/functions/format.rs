@@ -49,7 +49,7 @@ struct Formatter<'a> {
 
 /// The argument of a format specifier and its minimum width in characters. If the width is negative, the padding
 /// follows the text.
-struct Place<'a> {
+struct Specifier<'a> {
     argument: Option<&'a str>,
     width: i64,
 }
@@ -71,7 +71,7 @@ impl<'a> Formatter<'a> {
                     return exec_err!("unrecognized format() type specifier \"{kind}\"");
                 }
                 let argument = self.argument(position.0)?;
-                append(&mut formatted, kind, &Place { argument, width })?;
+                append(&mut formatted, kind, &Specifier { argument, width })?;
             }
         }
         Ok(formatted)
@@ -144,20 +144,20 @@ fn number(rest: &mut Peekable<Chars<'_>>) -> Result<Option<i64>> {
     if rest.peek().is_none() { unterminated() } else { Ok(number) }
 }
 
-fn append(formatted: &mut String, kind: char, place: &Place<'_>) -> Result<()> {
-    let text = match (kind, place.argument) {
+fn append(formatted: &mut String, kind: char, specifier: &Specifier<'_>) -> Result<()> {
+    let text = match (kind, specifier.argument) {
         ('I', None) => return exec_err!("null values cannot be formatted as an SQL identifier"),
         ('I', Some(name)) => quoted_name(name),
         ('L', None) => "NULL".to_owned(),
         ('L', Some(text)) => quoted_literal(text),
         (_, argument) => argument.unwrap_or_default().to_owned(),
     };
-    let width = usize::try_from(place.width.unsigned_abs()).unwrap_or(0);
+    let width = usize::try_from(specifier.width.unsigned_abs()).unwrap_or(0);
     if width > PADDED_BYTES_MAX {
         return exec_err!("requested length too large");
     }
     let padding = " ".repeat(width.saturating_sub(text.chars().count()));
-    let parts = if place.width < 0 { [text, padding] } else { [padding, text] };
+    let parts = if specifier.width < 0 { [text, padding] } else { [padding, text] };
     formatted.extend(parts);
     Ok(())
 }

@@ -216,7 +216,7 @@ impl CachedDml {
         // There is at most one batch.
         for batch in &batches {
             let ids = batch.column(*row).as_primitive_opt::<UInt64Type>();
-            let ids = ids.ok_or_else(|| internal_datafusion_err!("the id of a row is no number"))?;
+            let ids = ids.ok_or_else(|| internal_datafusion_err!("the id of a row is not a number"))?;
             rows.extend(&ids.values().iter().map(|id| RowId(*id)).collect());
             new = self.update.as_ref().map(|update| update.batch(batch, &values)).transpose()?;
         }

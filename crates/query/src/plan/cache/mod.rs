@@ -3,7 +3,7 @@
 //! A statement that runs again is neither parsed nor optimized again. Its optimized plan is cached, with its parameters
 //! as placeholders. The plan holds no rows of any table, so the cache keeps no blocks alive. Each execution binds the
 //! parameter values and the tables of the newest snapshot. A query that only looks up a few rows runs without a planner
-//! and without other threads: see [`lookup`]. See `docs/adr/0013-kept-plans.md`.
+//! and without other threads: see [`lookup`]. See `docs/adr/0013-cached-plans.md`.
 
 mod convert_values;
 mod dml;

@@ -38,7 +38,7 @@ impl StatementCache {
     pub fn insert(&self, text: &str, statements: &[Statement]) {
         let [statement] = statements else { return };
         let is_likely_repeated = match statement {
-            Statement::Engine { statement, .. } => is_query(statement) || text.contains(['?', '$']),
+            Statement::Planned { statement, .. } => is_query(statement) || text.contains(['?', '$']),
             Statement::Mutation { explain: None, .. } => text.contains(['?', '$']),
             _ => false,
         };

@@ -78,7 +78,7 @@ impl TextFormat {
                 let options = json.options();
                 Ok((RowWriter::Json, options.compression.into(), options.compression_level))
             }
-            None => internal_err!("{:?} is no format of text", self.0),
+            None => internal_err!("{:?} is not a text format", self.0),
         }
     }
 }

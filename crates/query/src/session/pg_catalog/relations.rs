@@ -1,7 +1,7 @@
 //! Relations, their columns, defaults, indexes, sequences and comments.
 
 use datafusion::common::ScalarValue;
-use taut_store::{Commented, Identity, Sequence, Table};
+use taut_store::{CommentTarget, Identity, Sequence, Table};
 use taut_types::{ColumnIndex, is_temporary_relation};
 
 use super::objects::{Index, Objects, Relation, RelationDefinition, column_number};
@@ -358,19 +358,19 @@ pub fn comments<'a>(objects: &'a Objects<'_>) -> impl Iterator<Item = (i64, i32,
 
 /// Returns the name of a commented relation, and the number of the commented column or 0. Returns `None` if the object
 /// does not exist.
-fn commented(objects: &Objects<'_>, on: &Commented) -> Option<(String, i32)> {
+fn commented(objects: &Objects<'_>, on: &CommentTarget) -> Option<(String, i32)> {
     let catalog = objects.catalog;
     Some(match on {
-        Commented::Table(table) => (catalog.table_of(*table)?.name.clone(), 0),
-        Commented::Column(table, column) => {
+        CommentTarget::Table(table) => (catalog.table_of(*table)?.name.clone(), 0),
+        CommentTarget::Column(table, column) => {
             let table = catalog.table_of(*table)?;
             (table.name.clone(), column_number(table, *column).into())
         }
-        Commented::View(view) => (view.clone(), 0),
-        Commented::ViewColumn(view, column) => {
+        CommentTarget::View(view) => (view.clone(), 0),
+        CommentTarget::ViewColumn(view, column) => {
             let columns = objects.view_columns.get(view.as_str())?;
             (view.clone(), i32::try_from(columns.index_of(column).ok()? + 1).ok()?)
         }
-        Commented::Sequence(sequence) => (catalog.sequence_of(*sequence)?.name.clone(), 0),
+        CommentTarget::Sequence(sequence) => (catalog.sequence_of(*sequence)?.name.clone(), 0),
     })
 }

@@ -1,6 +1,6 @@
 //! `taut.comments`: one row for each comment.
 
-use taut_store::{Catalog, Commented};
+use taut_store::{Catalog, CommentTarget};
 
 use super::{SystemColumn, SystemRows, SystemState, SystemTable, texts};
 
@@ -17,16 +17,16 @@ pub(super) const TABLE: SystemTable = SystemTable {
 };
 
 /// Type, name and column of a commented object. Returns `None` if the object does not exist.
-fn object(catalog: &Catalog, on: &Commented) -> Option<(&'static str, String, Option<String>)> {
+fn object(catalog: &Catalog, on: &CommentTarget) -> Option<(&'static str, String, Option<String>)> {
     Some(match on {
-        Commented::Table(table) => ("table", catalog.table_of(*table)?.name.clone(), None),
-        Commented::Column(table, column) => {
+        CommentTarget::Table(table) => ("table", catalog.table_of(*table)?.name.clone(), None),
+        CommentTarget::Column(table, column) => {
             let table = catalog.table_of(*table)?;
             ("column", table.name.clone(), Some(table.schema.column(*column).name.clone()))
         }
-        Commented::View(view) => ("view", view.clone(), None),
-        Commented::ViewColumn(view, column) => ("column", view.clone(), Some(column.clone())),
-        Commented::Sequence(sequence) => ("sequence", catalog.sequence_of(*sequence)?.name.clone(), None),
+        CommentTarget::View(view) => ("view", view.clone(), None),
+        CommentTarget::ViewColumn(view, column) => ("column", view.clone(), Some(column.clone())),
+        CommentTarget::Sequence(sequence) => ("sequence", catalog.sequence_of(*sequence)?.name.clone(), None),
     })
 }
 

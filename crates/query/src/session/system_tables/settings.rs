@@ -12,7 +12,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("setting", "Current value."),
         SystemColumn::text("allowed", "Values that `SET` takes."),
         SystemColumn::text("default", "Value of a new session; null if it cannot be reset."),
-        SystemColumn::text("scope", "For whom the value holds: `session`, `transaction` or `database`."),
+        SystemColumn::text("scope", "Scope of the value: `session`, `transaction` or `database`."),
         SystemColumn::text("description", "Meaning."),
     ],
     rows,

@@ -221,9 +221,9 @@ impl DiskState {
     pub fn write(&mut self, name: &str, file: usize, bytes: &[u8]) -> io::Result<()> {
         let outcome = self.record_change("write", name)?;
         if let Some(Fault::Capacity(capacity)) = self.fault {
-            let room = usize::try_from(capacity.saturating_sub(self.used())).unwrap_or(usize::MAX);
-            if room < bytes.len() {
-                self.files[file].append(&bytes[..room]);
+            let free_bytes = usize::try_from(capacity.saturating_sub(self.used())).unwrap_or(usize::MAX);
+            if free_bytes < bytes.len() {
+                self.files[file].append(&bytes[..free_bytes]);
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }
