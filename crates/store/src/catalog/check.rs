@@ -69,8 +69,12 @@ fn check_comments(file: &CatalogFile<'_>) -> Result<(), String> {
     let table_of = |id: &TableId| file.tables.iter().find(|table| table.id == *id);
     let exists = |on: &CommentTarget| match on {
         CommentTarget::Table(table) => table_of(table).is_some(),
-        CommentTarget::Column(table, column) => table_of(table).is_some_and(|table| column.index() < table.schema.len()),
-        CommentTarget::View(view) | CommentTarget::ViewColumn(view, _) => file.views.iter().any(|other| other.name == *view),
+        CommentTarget::Column(table, column) => {
+            table_of(table).is_some_and(|table| column.index() < table.schema.len())
+        }
+        CommentTarget::View(view) | CommentTarget::ViewColumn(view, _) => {
+            file.views.iter().any(|other| other.name == *view)
+        }
         CommentTarget::Sequence(sequence) => file.sequences.iter().any(|other| other.id == *sequence),
     };
     match file.comments.iter().find(|(on, _)| !exists(on)) {
