@@ -6,7 +6,7 @@ use datafusion_sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion_sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
     GroupByExpr, Ident, Join, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectFlavor, SelectItem,
-    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableWithJoins, Value, Visit, Visitor,
+    SetExpr, TableAlias, TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, Value, Visit, Visitor,
     WildcardAdditionalOptions,
 };
 
@@ -115,13 +115,24 @@ fn alias_of(name: &str, columns: &[&str]) -> TableAlias {
 
 /// A table of the catalog with an alias.
 pub fn table(name: &str, alias: &str) -> TableFactor {
+    let name = ObjectName(vec![ObjectNamePart::Identifier(quoted(name))]);
+    table_factor(name, None, false, Some(alias_of(alias, &[])))
+}
+
+/// A table in `FROM`, or a call of a table function if it has arguments.
+pub fn table_factor(
+    name: ObjectName,
+    args: Option<TableFunctionArgs>,
+    with_ordinality: bool,
+    alias: Option<TableAlias>,
+) -> TableFactor {
     TableFactor::Table {
-        name: ObjectName(vec![ObjectNamePart::Identifier(quoted(name))]),
-        alias: Some(alias_of(alias, &[])),
-        args: None,
+        name,
+        alias,
+        args,
         with_hints: Vec::new(),
         version: None,
-        with_ordinality: false,
+        with_ordinality,
         partitions: Vec::new(),
         json_path: None,
         sample: None,

@@ -11,8 +11,8 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, Query, Select, SelectItem, TableAlias, TableFactor, TableFunctionArgs,
-    Visit, Visitor,
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Select, SelectItem, TableAlias, TableFactor,
+    TableFunctionArgs, Visit, Visitor,
 };
 
 use crate::error::SqlError;
@@ -34,15 +34,14 @@ pub(super) fn rewrite(select: &mut Select) -> ControlFlow<SqlError> {
 }
 
 fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<SqlError> {
+    remove_lateral(table);
     let (arrays, name, alias, with_ordinality) = match table {
         TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
             (array_exprs.clone(), UNNEST.to_owned(), alias, *with_ordinality)
         }
-        TableFactor::Table { name, alias, args: Some(TableFunctionArgs { args, .. }), with_ordinality, .. }
-        | TableFactor::Function { name, alias, args, with_ordinality, .. } => {
-            let function = name.0.last().and_then(|part| part.as_ident()).map(|name| name.value.to_lowercase());
+        TableFactor::Table { name, alias, args: Some(TableFunctionArgs { args, .. }), with_ordinality, .. } => {
             let is_known = |function: &String| function == UNNEST || SERIES.contains(&function.as_str());
-            let Some(function) = function.filter(is_known) else {
+            let Some(function) = unqualified(name).filter(is_known) else {
                 return match *with_ordinality {
                     true => ControlFlow::Break(SqlError::unsupported(
                         format!("WITH ORDINALITY of {name}"),
@@ -51,11 +50,7 @@ fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<S
                     false => ControlFlow::Continue(()),
                 };
             };
-            let arguments = args.iter().map(|argument| match argument {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) => Some(argument.clone()),
-                _ => None,
-            });
-            let Some(arguments) = arguments.collect::<Option<Vec<_>>>() else { return ControlFlow::Continue(()) };
+            let Some(arguments) = expressions(args) else { return ControlFlow::Continue(()) };
             let arrays = if function == UNNEST { arguments } else { vec![syntax::call(&function, arguments)] };
             (arrays, function, alias, *with_ordinality)
         }
@@ -91,6 +86,39 @@ fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<S
         sample: None,
     };
     ControlFlow::Continue(())
+}
+
+/// Removes `LATERAL` before a function, which has no effect: a function sees the tables before it also without it.
+fn remove_lateral(table: &mut TableFactor) {
+    let TableFactor::Function { name, args, with_ordinality, alias, .. } = table else { return };
+    let (args, alias) = (std::mem::take(args), alias.take());
+    *table = match expressions(&args) {
+        Some(array_exprs) if unqualified(name).is_some_and(|function| function == UNNEST) => TableFactor::UNNEST {
+            alias,
+            array_exprs,
+            with_offset: false,
+            with_offset_alias: None,
+            with_ordinality: *with_ordinality,
+        },
+        _ => {
+            let args = TableFunctionArgs { args, settings: None };
+            syntax::table_factor(name.clone(), Some(args), *with_ordinality, alias)
+        }
+    };
+}
+
+/// The name of a function in lower case, without its schema.
+fn unqualified(name: &ObjectName) -> Option<String> {
+    name.0.last().and_then(|part| part.as_ident()).map(|name| name.value.to_lowercase())
+}
+
+/// The arguments of a function. Returns `None` if one has a name or is not an expression.
+fn expressions(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
+    let expression = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) => Some(argument.clone()),
+        _ => None,
+    };
+    arguments.iter().map(expression).collect()
 }
 
 /// Returns the column names of a table function. A single column without a name is named after the alias, or else after
