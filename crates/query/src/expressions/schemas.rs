@@ -1,16 +1,17 @@
 //! `current_schema` and `current_schemas`. They read the schemas of the session from the configuration with which a
 //! statement was planned.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, ListBuilder, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field};
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
-use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+
+use crate::runtime::session_value::session_value;
 
 /// The schemas of a database, as a session sees them.
 pub trait Schemas: Debug + Send + Sync {
@@ -22,31 +23,7 @@ pub trait Schemas: Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct SchemaAccess(pub Arc<dyn Schemas>);
 
-impl ExtensionOptions for SchemaAccess {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _value: &str) -> Result<()> {
-        plan_err!("unrecognized configuration parameter \"{}.{key}\"", Self::PREFIX)
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        Vec::new()
-    }
-}
-
-impl ConfigExtension for SchemaAccess {
-    const PREFIX: &'static str = "schemas";
-}
+session_value!(SchemaAccess, "schemas");
 
 /// Adds `current_schema` and `current_schemas` to a session state.
 pub fn with_schemas(mut state: SessionStateBuilder) -> SessionStateBuilder {

@@ -3,22 +3,22 @@
 //! A call looks up the sequences of the session when it runs, in the configuration with which the statement was
 //! planned. Therefore the functions also work in defaults, which are planned without a session.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+
+use crate::runtime::session_value::session_value;
 
 /// The sequences of a database, as a session sees them.
 pub trait Sequences: Debug + Send + Sync {
@@ -52,31 +52,7 @@ pub trait Sequences: Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct SequenceAccess(pub Arc<dyn Sequences>);
 
-impl ExtensionOptions for SequenceAccess {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _value: &str) -> Result<()> {
-        plan_err!("unrecognized configuration parameter \"{}.{key}\"", Self::PREFIX)
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        Vec::new()
-    }
-}
-
-impl ConfigExtension for SequenceAccess {
-    const PREFIX: &'static str = "sequences";
-}
+session_value!(SequenceAccess, "sequences");
 
 /// Adds the sequence functions to a session state.
 pub fn with_sequences(state: SessionStateBuilder) -> SessionStateBuilder {

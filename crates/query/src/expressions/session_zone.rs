@@ -14,7 +14,6 @@
 //! Check conditions, generated columns and expressions of indexes are planned without the rule, in UTC: rows that are
 //! stored must not depend on the session that reads them.
 
-use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::ArrayRef;
@@ -22,9 +21,9 @@ use datafusion::arrow::compute;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, Schema, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
+use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -33,6 +32,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use taut_types::LogicalType;
+
+use crate::runtime::session_value::session_value;
 
 use super::arithmetic::input_schema;
 use super::casts::cast_of;
@@ -84,31 +85,7 @@ impl Default for TimeZone {
     }
 }
 
-impl ExtensionOptions for TimeZone {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _value: &str) -> Result<()> {
-        plan_err!("unrecognized configuration parameter \"{}.{key}\"", Self::PREFIX)
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        Vec::new()
-    }
-}
-
-impl ConfigExtension for TimeZone {
-    const PREFIX: &'static str = "zone";
-}
+session_value!(TimeZone, "zone");
 
 /// Name of the zone that a value of the setting `timezone` means: a number of hours east of UTC, the name of a region,
 /// or an offset with minutes, whose sign is that of POSIX, as in PostgreSQL. `None` if there is no such zone.

@@ -5,6 +5,7 @@ pub mod cancellation;
 pub mod memory;
 pub mod pace;
 pub mod progress;
+pub mod session_value;
 pub mod shared_rows;
 pub mod spill;
 pub mod temporary_disk;

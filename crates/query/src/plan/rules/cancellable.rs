@@ -4,13 +4,11 @@
 //! takes seconds. Analyzer rules and physical rules check for cancellation before they begin, optimizer rules before
 //! each call of `rewrite`, most of which are for one node.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
@@ -19,6 +17,7 @@ use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizer
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::operators::Interrupt;
+use crate::runtime::session_value::session_value;
 
 /// A rule with checks for cancellation.
 #[derive(Debug)]
@@ -51,31 +50,7 @@ pub fn set_interrupt(state: &mut SessionState, interrupt: Interrupt) {
 #[derive(Clone, Debug)]
 struct PlanningInterrupt(Interrupt);
 
-impl ConfigExtension for PlanningInterrupt {
-    const PREFIX: &'static str = "taut_planning_interrupt";
-}
-
-impl ExtensionOptions for PlanningInterrupt {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _value: &str) -> Result<()> {
-        Err(DataFusionError::Configuration(format!("{}.{key} is not a setting", Self::PREFIX)))
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        Vec::new()
-    }
-}
+session_value!(PlanningInterrupt, "taut_planning_interrupt");
 
 fn check(options: &ConfigOptions) -> Result<()> {
     options.extensions.get::<PlanningInterrupt>().map_or(Ok(()), |interrupt| interrupt.0.check())
