@@ -71,7 +71,7 @@ pub use aliases::replace_alias;
 pub use attachment::Attachment;
 pub use column_names::{names_column, rename_column, stored_text, without_table};
 pub use declared::{
-    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition, DeclaredSequence, IdentityChange,
+    ColumnChange, ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, DeclaredSequence, IdentityChange,
     SchemaChange, SequenceOptions,
 };
 pub use desugar::NAMED_CAST;

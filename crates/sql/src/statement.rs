@@ -312,7 +312,7 @@ pub enum Statement {
         statement: Arc<EngineStatement>,
     },
     /// Any other statement, planned by DataFusion.
-    Engine {
+    Planned {
         /// The statement as parsed.
         statement: Arc<EngineStatement>,
         /// Column names that the statement may refer to; `None` for all.
@@ -387,7 +387,7 @@ impl Statement {
             | Self::Savepoint { .. }
             | Self::Release { .. }
             | Self::SetTransaction { .. } => TransactionControl,
-            Self::Engine { .. }
+            Self::Planned { .. }
             | Self::OpenPivot { .. }
             | Self::Execute { .. }
             | Self::Mutation { .. }
@@ -409,7 +409,7 @@ impl Statement {
     pub fn takes_parameters(&self) -> bool {
         matches!(
             self,
-            Self::Engine { .. }
+            Self::Planned { .. }
                 | Self::OpenPivot { .. }
                 | Self::Mutation { .. }
                 | Self::ModifyingWith { .. }
@@ -420,7 +420,7 @@ impl Statement {
     /// Whether the statement has a long text, see [`is_long`](crate::is_long). Variants that do not record it return
     /// false.
     pub fn is_long(&self) -> bool {
-        matches!(self, Self::Engine { is_long: true, .. } | Self::Mutation { is_long: true, .. })
+        matches!(self, Self::Planned { is_long: true, .. } | Self::Mutation { is_long: true, .. })
     }
 }
 

@@ -34,5 +34,7 @@ impl Random {
 /// Number in an environment variable, for example the number of iterations of a nightly run. Returns `None` if the
 /// variable is not set. Panics if it is not a number.
 pub fn number_from_environment(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }

@@ -175,7 +175,9 @@ impl<'a> BytesPredicate<'a> {
                 [only] => BytesCondition::Equal(only),
                 list => BytesCondition::OneOf(list),
             },
-            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => BytesCondition::MatchesNothing,
+            DatumPredicate::Range { .. } | DatumPredicate::OneOf(_) | DatumPredicate::Null => {
+                BytesCondition::MatchesNothing
+            }
         };
         Self { form, negated: predicate.negated }
     }

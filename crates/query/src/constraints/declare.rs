@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use taut_sql::{
-    ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition, ObjectKind, name_of_reference, names_column,
+    ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, ObjectKind, name_of_reference, names_column,
     without_table,
 };
 use taut_store::{Catalog, Check, Constraints, ForeignKey, ReferentialAction, TableId, UniqueKey};

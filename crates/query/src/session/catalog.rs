@@ -30,7 +30,7 @@ use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
 use crate::plan::files::text_table;
 use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
-use crate::plan::{RelationNames, NameResolver, unmaterialized_plan};
+use crate::plan::{NameResolver, RelationNames, unmaterialized_plan};
 use crate::session::attached::check_functions;
 use crate::session::information_schema::InformationSchema;
 use crate::session::pg_catalog::PgCatalog;

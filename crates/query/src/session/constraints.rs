@@ -338,7 +338,11 @@ fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
 ///
 /// # Errors
 /// If a default of a permanent table uses a temporary sequence.
-fn check_no_temporary_defaults(catalog: &Catalog, table: TableId, constraints: &Constraints) -> Result<(), CommitError> {
+fn check_no_temporary_defaults(
+    catalog: &Catalog,
+    table: TableId,
+    constraints: &Constraints,
+) -> Result<(), CommitError> {
     if table.is_temporary() {
         return Ok(());
     }

@@ -149,7 +149,8 @@ impl QuerySession {
             CommentTarget::ViewColumn(view, column) => view == name && !columns.contains(column),
             _ => false,
         };
-        let gone: Vec<CommentTarget> = snapshot.comments().map(|(on, _)| on).filter(|on| is_gone(on)).cloned().collect();
+        let gone: Vec<CommentTarget> =
+            snapshot.comments().map(|(on, _)| on).filter(|on| is_gone(on)).cloned().collect();
         target.commit(|edit| {
             edit.create_view(view, or_replace)?;
             gone.into_iter().try_for_each(|on| edit.set_comment(on, None))

@@ -8,7 +8,7 @@ use datafusion::common::{Column as ColumnName, DFSchema};
 use datafusion::logical_expr::Expr;
 use datafusion::sql::sqlparser::ast;
 use taut_sql::{
-    ColumnChange, ConstraintChange, DeclaredConstraint, DeclaredCondition, DeclaredSequence, IdentityChange, IndexPart,
+    ColumnChange, ConstraintChange, DeclaredCondition, DeclaredConstraint, DeclaredSequence, IdentityChange, IndexPart,
     NewIndex, SchemaChange, names_column, parse_expression, rename_column, stored_text,
 };
 use taut_store::{CatalogEdit, CommitError, Constraints, IndexColumn, Table, TableId, UniqueKey};

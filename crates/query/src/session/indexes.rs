@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use taut_sql::{ConstraintChange, DeclaredConstraint, DeclaredCondition, NewIndex, ObjectKind, SchemaChange};
+use taut_sql::{ConstraintChange, DeclaredCondition, DeclaredConstraint, NewIndex, ObjectKind, SchemaChange};
 use taut_store::{Catalog, CommitError, Constraints, ForeignKey, Table, TableId, UniqueKey};
 use taut_types::{ColumnIndex, IndexDesign, IndexKind, sibling_name, split_relation_name, unqualified_name};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use datafusion::common::TableReference;
 use taut_sql::{
-    ColumnChange, ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition, ObjectKind, PUBLIC, SchemaChange,
+    ColumnChange, ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, ObjectKind, PUBLIC, SchemaChange,
     TableSource, parse_expression,
 };
 use taut_store::{Catalog, CatalogEdit, CommitError, Sequence, TableId, View};

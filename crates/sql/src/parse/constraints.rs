@@ -7,7 +7,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 use taut_store::ReferentialAction;
 
-use crate::declared::{ConstraintChange, Declared, DeclaredConstraint, DeclaredCondition};
+use crate::declared::{ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint};
 use crate::error::{Result, SqlError};
 use crate::identifiers::{normalize, relation_reference};
 
