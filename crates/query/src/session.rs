@@ -66,7 +66,7 @@ use datafusion::logical_expr::{LogicalPlan, Values};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
 use futures::{StreamExt, TryStreamExt};
@@ -677,8 +677,8 @@ fn make_values_nullable(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// Tables that a statement reads. The target of an `INSERT` is not among them.
-fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
-    if let EngineStatement::Statement(ast) = statement
+fn read_tables(statement: &PlannerStatement) -> Result<Vec<TableReference>> {
+    if let PlannerStatement::Statement(ast) = statement
         && let Ast::Insert(insert) = ast.as_ref()
     {
         let Some(source) = insert.source.as_ref().filter(|source| !lists_values(source)) else {
@@ -691,7 +691,7 @@ fn read_tables(statement: &EngineStatement) -> Result<Vec<TableReference>> {
 
 /// Tables and views that a query names.
 fn query_tables(query: &Query) -> Result<Vec<TableReference>> {
-    let query = EngineStatement::Statement(Box::new(Ast::Query(Box::new(query.clone()))));
+    let query = PlannerStatement::Statement(Box::new(Ast::Query(Box::new(query.clone()))));
     Ok(resolve_table_references(&query, true)?.0)
 }
 

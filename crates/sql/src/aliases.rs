@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     Expr, ObjectNamePart, Query, Select, SelectItem, VisitMut, VisitorMut, visit_expressions,
 };
@@ -22,19 +22,19 @@ const VOLATILE: [&str; 3] = ["random", "uuid", "gen_random_uuid"];
 
 /// Returns the statement with alias `name` replaced by its expression. Returns `None` if nothing was replaced, or if
 /// several `SELECT`s define and use the alias.
-pub fn replace_alias(statement: &EngineStatement, name: &str) -> Option<EngineStatement> {
+pub fn replace_alias(statement: &PlannerStatement, name: &str) -> Option<PlannerStatement> {
     match statement {
-        EngineStatement::Statement(ast) => {
+        PlannerStatement::Statement(ast) => {
             let mut ast = ast.clone();
             let mut replacer = Replacer { name, selects: 0 };
             let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut replacer);
             // If several SELECTs define the alias, the name may be a column in one of them: then nothing is replaced.
-            (replacer.selects == 1).then_some(EngineStatement::Statement(ast))
+            (replacer.selects == 1).then_some(PlannerStatement::Statement(ast))
         }
-        EngineStatement::Explain(explain) => {
+        PlannerStatement::Explain(explain) => {
             let mut explain = explain.clone();
             explain.statement = Box::new(replace_alias(&explain.statement, name)?);
-            Some(EngineStatement::Explain(explain))
+            Some(PlannerStatement::Explain(explain))
         }
         _ => None,
     }

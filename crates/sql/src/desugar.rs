@@ -29,7 +29,7 @@ mod windows;
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, TableFactor, UnaryOperator, Value, VisitMut,
     VisitorMut, WindowType,
@@ -48,13 +48,13 @@ pub(crate) use self::values::rewrite_values_with_queries;
 /// # Errors
 /// If a part of the statement is not supported, or is syntax that PostgreSQL rejects. If a window definition extends
 /// another one, as in `OVER (w ORDER BY a)`, that does not exist or cannot be extended.
-pub(crate) fn desugar(statement: &mut EngineStatement) -> Result<(), SqlError> {
+pub(crate) fn desugar(statement: &mut PlannerStatement) -> Result<(), SqlError> {
     match statement {
-        EngineStatement::Statement(ast) => match ast.as_mut().visit(&mut Desugar::default()) {
+        PlannerStatement::Statement(ast) => match ast.as_mut().visit(&mut Desugar::default()) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(error) => Err(error),
         },
-        EngineStatement::Explain(explain) => desugar(&mut explain.statement),
+        PlannerStatement::Explain(explain) => desugar(&mut explain.statement),
         _ => Ok(()),
     }
 }
@@ -128,7 +128,7 @@ impl VisitorMut for Desugar {
             system_catalogs::remove_schema(function);
             refused::check_count(function)?;
             date_patterns::translate_fractions(function);
-            operators::use_engine_name(function);
+            operators::use_datafusion_name(function);
             function_names::name_sequence(function);
             self.function_depth -= 1;
             if self.function_depth > 0 {

@@ -193,7 +193,7 @@ pub enum SqlError {
     },
     /// An error of DataFusion, such as a table name with more than three parts.
     #[error("{}", .0.find_root().message())]
-    Engine(DataFusionError),
+    DataFusion(DataFusionError),
 }
 
 impl SqlError {
@@ -223,7 +223,7 @@ impl SqlError {
     pub fn position(&self) -> Option<(u64, u64)> {
         match self {
             Self::Syntax { position, .. } => *position,
-            Self::Engine(error) => {
+            Self::DataFusion(error) => {
                 let start = error.diagnostic()?.span?.start;
                 Some((start.line, start.column))
             }
@@ -289,7 +289,7 @@ impl SqlError {
             Self::CopyOption { sqlstate, .. } => sqlstate,
             Self::SettingValue { .. } => "22023",
             Self::NoReset { .. } => "55P02",
-            Self::Engine(_) => "42000",
+            Self::DataFusion(_) => "42000",
         }
     }
 }
@@ -321,7 +321,7 @@ impl From<DataFusionError> for SqlError {
     fn from(error: DataFusionError) -> Self {
         match error.find_root() {
             DataFusionError::SQL(parser, _) => parser.as_ref().clone().into(),
-            _ => Self::Engine(error),
+            _ => Self::DataFusion(error),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Recognizes statements whose rows are literals and parameters. Such statements read no table.
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{Expr, Query, SetExpr, Statement as Ast};
 
 /// Whether a statement is an `INSERT` of literals and parameters only.
-pub fn inserts_values(statement: &EngineStatement) -> bool {
-    let EngineStatement::Statement(ast) = statement else { return false };
+pub fn inserts_values(statement: &PlannerStatement) -> bool {
+    let PlannerStatement::Statement(ast) = statement else { return false };
     matches!(ast.as_ref(), Ast::Insert(insert) if insert.source.as_ref().is_some_and(|source| lists_values(source)))
 }
 

@@ -26,7 +26,7 @@ mod update;
 use std::ops::Range;
 
 use datafusion_common::TableReference;
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::resolve::resolve_table_references;
 use datafusion_sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
 
@@ -187,7 +187,7 @@ fn named_tables(ast: &Ast) -> Vec<TableReference> {
     {
         return Vec::new();
     }
-    let statement = EngineStatement::Statement(Box::new(ast.clone()));
+    let statement = PlannerStatement::Statement(Box::new(ast.clone()));
     resolve_table_references(&statement, true).map(|(tables, _)| tables).unwrap_or_default()
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     Query, Select, SelectItem, SetExpr, Statement as Ast, TableFactor, Visit, Visitor,
 };
@@ -26,7 +26,7 @@ impl Names {
     /// Words of a statement with these tokens. `None` if the statement may refer to columns whose names are not among
     /// the words.
     pub(crate) fn of_statement<'a>(
-        statement: &EngineStatement,
+        statement: &PlannerStatement,
         tokens: impl Iterator<Item = &'a Token>,
     ) -> Option<Self> {
         if !names_all_its_columns(statement) {
@@ -57,9 +57,9 @@ impl Names {
 }
 
 /// Whether a statement is a query or mutation that names each column that it reads.
-fn names_all_its_columns(statement: &EngineStatement) -> bool {
+fn names_all_its_columns(statement: &PlannerStatement) -> bool {
     match statement {
-        EngineStatement::Statement(ast) => match ast.as_ref() {
+        PlannerStatement::Statement(ast) => match ast.as_ref() {
             Ast::Query(query) => query.visit(&mut UnnamedColumns).is_continue(),
             // The statement need not name the columns that it writes, because planning uses all columns of the changed
             // table.
@@ -70,7 +70,7 @@ fn names_all_its_columns(statement: &EngineStatement) -> bool {
             },
             _ => false,
         },
-        EngineStatement::Explain(explain) => names_all_its_columns(&explain.statement),
+        PlannerStatement::Explain(explain) => names_all_its_columns(&explain.statement),
         _ => false,
     }
 }

@@ -11,7 +11,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     CastKind, Cte, DataType, Expr, ExprWithAlias, GroupByExpr, PivotValueSource, Query, SelectItem, SetExpr,
     Statement as Ast, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut, With,
@@ -31,22 +31,22 @@ pub const PIVOT_VALUES_MAX: usize = 10_000;
 ///
 /// # Errors
 /// If the table of the `PIVOT` is not supported.
-pub fn pivot_values_query(statement: &EngineStatement) -> Result<Option<EngineStatement>> {
+pub fn pivot_values_query(statement: &PlannerStatement) -> Result<Option<PlannerStatement>> {
     let Some(query) = open_pivot(statement) else { return Ok(None) };
-    let mut query = EngineStatement::Statement(Box::new(Ast::Query(query)));
+    let mut query = PlannerStatement::Statement(Box::new(Ast::Query(query)));
     desugar(&mut query)?;
     Ok(Some(query))
 }
 
 /// Whether a statement has a `PIVOT` that does not list its values.
-pub(crate) fn has_open_pivot(statement: &EngineStatement) -> bool {
+pub(crate) fn has_open_pivot(statement: &PlannerStatement) -> bool {
     open_pivot(statement).is_some()
 }
 
-fn open_pivot(statement: &EngineStatement) -> Option<Box<Query>> {
+fn open_pivot(statement: &PlannerStatement) -> Option<Box<Query>> {
     let found = match statement {
-        EngineStatement::Statement(ast) => ast.visit(&mut OpenPivotFinder { scopes: Vec::new() }),
-        EngineStatement::Explain(explain) => return open_pivot(&explain.statement),
+        PlannerStatement::Statement(ast) => ast.visit(&mut OpenPivotFinder { scopes: Vec::new() }),
+        PlannerStatement::Explain(explain) => return open_pivot(&explain.statement),
         _ => return None,
     };
     match found {
@@ -60,7 +60,7 @@ fn open_pivot(statement: &EngineStatement) -> Option<Box<Query>> {
 ///
 /// # Errors
 /// If no statement can write values of the type.
-pub fn list_pivot_values(statement: &mut EngineStatement, texts: &[String], type_name: &str) -> Result<()> {
+pub fn list_pivot_values(statement: &mut PlannerStatement, texts: &[String], type_name: &str) -> Result<()> {
     let value = |text: &String| {
         let literal = format!("'{}'::{type_name}", text.replace('\'', "''"));
         Ok(ExprWithAlias { expr: parse_expression(&literal)?, alias: Some(quoted(text)) })
@@ -68,19 +68,19 @@ pub fn list_pivot_values(statement: &mut EngineStatement, texts: &[String], type
     let values = texts.iter().map(value).collect::<Result<Vec<_>>>()?;
     let mut lister = ValueLister { values: Some(values) };
     match statement {
-        EngineStatement::Statement(ast) => {
+        PlannerStatement::Statement(ast) => {
             let _: ControlFlow<()> = VisitMut::visit(ast, &mut lister);
             Ok(())
         }
-        EngineStatement::Explain(explain) => list_pivot_values(&mut explain.statement, texts, type_name),
+        PlannerStatement::Explain(explain) => list_pivot_values(&mut explain.statement, texts, type_name),
         _ => Ok(()),
     }
 }
 
 /// Returns an error for statements whose columns must be known before they run.
-pub(crate) fn check(statement: &EngineStatement) -> Result<()> {
+pub(crate) fn check(statement: &PlannerStatement) -> Result<()> {
     let refused = match statement {
-        EngineStatement::Statement(ast) => match ast.as_ref() {
+        PlannerStatement::Statement(ast) => match ast.as_ref() {
             Ast::CreateView(_) => "a view",
             Ast::Prepare { .. } => "PREPARE",
             _ => return Ok(()),

@@ -11,7 +11,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     Expr, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, Query, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
@@ -22,20 +22,20 @@ use crate::syntax::integer;
 pub const ALL_COLUMNS: &str = "taut all columns";
 
 /// Returns the statement with marks in place of `ORDER BY ALL`. Returns `None` if the statement has no such clause.
-pub fn mark_order_by_all(statement: &EngineStatement) -> Option<EngineStatement> {
+pub fn mark_order_by_all(statement: &PlannerStatement) -> Option<PlannerStatement> {
     match statement {
-        EngineStatement::Statement(ast) => {
+        PlannerStatement::Statement(ast) => {
             if ast.visit(&mut OrderAllFinder).is_continue() {
                 return None;
             }
             let mut ast = ast.clone();
             let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut Marker);
-            Some(EngineStatement::Statement(ast))
+            Some(PlannerStatement::Statement(ast))
         }
-        EngineStatement::Explain(explain) => {
+        PlannerStatement::Explain(explain) => {
             let mut explain = explain.clone();
             explain.statement = Box::new(mark_order_by_all(&explain.statement)?);
-            Some(EngineStatement::Explain(explain))
+            Some(PlannerStatement::Explain(explain))
         }
         _ => None,
     }

@@ -16,7 +16,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, Visit,
     VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
@@ -27,20 +27,20 @@ use crate::syntax;
 
 /// Returns the second form of a statement, in which names in expressions of `ORDER BY` are input columns. Returns
 /// `None` if `ORDER BY` needs no second form.
-pub fn order_by_columns(statement: &EngineStatement) -> Option<EngineStatement> {
+pub fn order_by_columns(statement: &PlannerStatement) -> Option<PlannerStatement> {
     match statement {
-        EngineStatement::Statement(ast) => {
+        PlannerStatement::Statement(ast) => {
             if ast.visit(&mut Finder).is_continue() {
                 return None;
             }
             let mut ast = ast.clone();
             let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut Rewriter);
-            Some(EngineStatement::Statement(ast))
+            Some(PlannerStatement::Statement(ast))
         }
-        EngineStatement::Explain(explain) => {
+        PlannerStatement::Explain(explain) => {
             let mut explain = explain.clone();
             explain.statement = Box::new(order_by_columns(&explain.statement)?);
-            Some(EngineStatement::Explain(explain))
+            Some(PlannerStatement::Explain(explain))
         }
         _ => None,
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::{ExplainStatement, Statement as EngineStatement};
+use datafusion_sql::parser::{ExplainStatement, Statement as PlannerStatement};
 use datafusion_sql::sqlparser::ast::{self, Expr, UnaryOperator, visit_expressions_mut};
 use datafusion_sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
@@ -92,18 +92,18 @@ impl Parameters {
     ///
     /// # Errors
     /// If a parameter has no value, or a value has no parameter of the statement.
-    pub fn to_positional(&self, statement: &EngineStatement) -> Result<Option<(EngineStatement, Self)>> {
+    pub fn to_positional(&self, statement: &PlannerStatement) -> Result<Option<(PlannerStatement, Self)>> {
         // The planner supports names in EXPLAIN and COPY.
-        let (Self::Named(_), EngineStatement::Statement(_)) = (self, statement) else { return Ok(None) };
+        let (Self::Named(_), PlannerStatement::Statement(_)) = (self, statement) else { return Ok(None) };
         self.check(&parameter_names(statement))?;
         Ok(self.part_to_positional(statement))
     }
 
     /// Replaces named parameters like [`Parameters::to_positional`], in a part of a statement. A part need not use all
     /// parameters of the statement, so values without a parameter are no error here.
-    pub fn part_to_positional(&self, statement: &EngineStatement) -> Option<(EngineStatement, Self)> {
+    pub fn part_to_positional(&self, statement: &PlannerStatement) -> Option<(PlannerStatement, Self)> {
         let Self::Named(named) = self else { return None };
-        let EngineStatement::Statement(ast) = statement else { return None };
+        let PlannerStatement::Statement(ast) = statement else { return None };
         let mut ast = ast.clone();
         let mut names: Vec<String> = Vec::new();
         visit_parameter_names(&mut ast, |name| {
@@ -115,13 +115,13 @@ impl Parameters {
         });
         let value = |name: &String| named.get(name.strip_prefix('$').unwrap_or(name)).cloned().unwrap_or(Value::Null);
         let values = names.iter().map(value).collect();
-        Some((EngineStatement::Statement(ast), Self::Positional(values)))
+        Some((PlannerStatement::Statement(ast), Self::Positional(values)))
     }
 
     /// Casts the parameters whose values are intervals, times or arrays to these types. The planner chooses operators
     /// such as `date + interval` and the rows of `unnest` by the types of their operands, and does not know the types
     /// of parameters. Returns `None` if no value has such a type.
-    pub fn with_casts(&self, statement: &EngineStatement) -> Option<EngineStatement> {
+    pub fn with_casts(&self, statement: &PlannerStatement) -> Option<PlannerStatement> {
         let type_of = |value: &Value| match value {
             Value::Interval { .. } | Value::Time(_) | Value::Array(_) => sql_type(value),
             _ => None,
@@ -132,7 +132,7 @@ impl Parameters {
             Self::Named(values) => values.values().any(has_type),
         };
         match statement {
-            EngineStatement::Statement(ast) if needs_casts => {
+            PlannerStatement::Statement(ast) if needs_casts => {
                 let mut ast = ast.clone();
                 let _: ControlFlow<()> = visit_expressions_mut(&mut ast, |expression| {
                     let name = placeholder(expression);
@@ -147,11 +147,11 @@ impl Parameters {
                     }
                     ControlFlow::Continue(())
                 });
-                Some(EngineStatement::Statement(ast))
+                Some(PlannerStatement::Statement(ast))
             }
-            EngineStatement::Explain(explain) if needs_casts => {
+            PlannerStatement::Explain(explain) if needs_casts => {
                 let statement = Box::new(self.with_casts(&explain.statement)?);
-                Some(EngineStatement::Explain(ExplainStatement { statement, ..explain.clone() }))
+                Some(PlannerStatement::Explain(ExplainStatement { statement, ..explain.clone() }))
             }
             _ => None,
         }
@@ -161,7 +161,7 @@ impl Parameters {
     ///
     /// # Errors
     /// If a parameter of a part has no value, or a value has no parameter in any part.
-    pub fn check_parts(&self, parts: &[&EngineStatement]) -> Result<()> {
+    pub fn check_parts(&self, parts: &[&PlannerStatement]) -> Result<()> {
         self.check(&parts.iter().flat_map(|part| parameter_names(part)).collect())
     }
 
@@ -187,9 +187,9 @@ impl Parameters {
 }
 
 /// Names of the parameters of a statement, each with its `$`.
-fn parameter_names(statement: &EngineStatement) -> BTreeSet<String> {
+fn parameter_names(statement: &PlannerStatement) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    if let EngineStatement::Statement(ast) = statement {
+    if let PlannerStatement::Statement(ast) = statement {
         visit_parameter_names(&mut ast.clone(), |name| {
             names.insert(name.clone());
         });

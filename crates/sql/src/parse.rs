@@ -27,7 +27,7 @@ mod views;
 use std::sync::Arc;
 
 use datafusion_common::format::ExplainStatementOptions;
-use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as EngineStatement};
+use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as PlannerStatement};
 use datafusion_sql::planner::object_name_to_table_reference;
 use datafusion_sql::sqlparser::ast::{CreateTableOptions, ObjectType, ShowStatementOptions, Statement as Ast};
 use datafusion_sql::sqlparser::keywords::Keyword;
@@ -88,9 +88,9 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         // DataFusion's own COPY parser supports neither FROM nor options in parentheses.
         let is_copy = matches!(parser.parser.peek_token().token, Token::Word(word) if word.keyword == Keyword::COPY);
         let mut parsed = if is_copy {
-            EngineStatement::Statement(Box::new(parser.parser.parse_statement()?))
+            PlannerStatement::Statement(Box::new(parser.parser.parse_statement()?))
         } else if let Some(abort) = transaction::parse_abort(&mut parser.parser)? {
-            EngineStatement::Statement(Box::new(abort))
+            PlannerStatement::Statement(Box::new(abort))
         } else {
             parser.parse_statement()?
         };
@@ -113,7 +113,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
 ///
 /// # Errors
 /// If the statement is not supported.
-pub fn with_pivots(mut statement: EngineStatement) -> Result<Statement> {
+pub fn with_pivots(mut statement: PlannerStatement) -> Result<Statement> {
     desugar(&mut statement)?;
     to_statement(statement, None, true)
 }
@@ -180,14 +180,14 @@ fn check_identifiers<'a>(mut tokens: impl Iterator<Item = &'a TokenWithSpan>) ->
     }
 }
 
-fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
+fn to_statement(statement: PlannerStatement, names: Option<Arc<Names>>, is_long: bool) -> Result<Statement> {
     check_nested_with(&statement)?;
     let statement = match statement {
-        EngineStatement::Statement(ast) if let Some(with) = ModifyingWith::from_ast(&ast)? => {
+        PlannerStatement::Statement(ast) if let Some(with) = ModifyingWith::from_ast(&ast)? => {
             return Ok(Statement::ModifyingWith { statement: Arc::new(with), explain: None, names });
         }
-        EngineStatement::Statement(ast) if Mutation::is_mutation(&ast) => return mutation(*ast, None, names, is_long),
-        EngineStatement::Statement(ast) if prepare::is_mutation(&ast) => {
+        PlannerStatement::Statement(ast) if Mutation::is_mutation(&ast) => return mutation(*ast, None, names, is_long),
+        PlannerStatement::Statement(ast) if prepare::is_mutation(&ast) => {
             let (name, ast) = prepare::split(*ast)?;
             let prepared = match ModifyingWith::from_ast(&ast)? {
                 Some(with) => Statement::ModifyingWith { statement: Arc::new(with), explain: None, names },
@@ -195,8 +195,8 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
             };
             return Ok(Statement::Prepare { name, mutation: Box::new(prepared) });
         }
-        EngineStatement::Explain(ExplainStatement { options, statement }) => match *statement {
-            EngineStatement::Statement(ast) if let Some(with) = ModifyingWith::from_ast(&ast)? => {
+        PlannerStatement::Explain(ExplainStatement { options, statement }) => match *statement {
+            PlannerStatement::Statement(ast) if let Some(with) = ModifyingWith::from_ast(&ast)? => {
                 if options.analyze {
                     return Err(SqlError::unsupported(
                         "EXPLAIN ANALYZE of a statement that changes rows in WITH",
@@ -205,10 +205,10 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
                 }
                 return Ok(Statement::ModifyingWith { statement: Arc::new(with), explain: Some(options), names });
             }
-            EngineStatement::Statement(ast) if Mutation::is_mutation(&ast) => {
+            PlannerStatement::Statement(ast) if Mutation::is_mutation(&ast) => {
                 return mutation(*ast, Some(options), names, is_long);
             }
-            other => EngineStatement::Explain(ExplainStatement { options, statement: Box::new(other) }),
+            other => PlannerStatement::Explain(ExplainStatement { options, statement: Box::new(other) }),
         },
         other => other,
     };
@@ -216,8 +216,8 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
         Ok(Statement::Planned { statement: Arc::new(statement), names, is_long, plan: Attachment::default() })
     };
     let ast = match statement {
-        EngineStatement::Statement(ast) => *ast,
-        EngineStatement::CreateExternalTable(_) => {
+        PlannerStatement::Statement(ast) => *ast,
+        PlannerStatement::CreateExternalTable(_) => {
             return Err(SqlError::unsupported(
                 "CREATE EXTERNAL TABLE",
                 "files can be queried directly (SELECT ... FROM 'file.parquet') and loaded \
@@ -320,13 +320,13 @@ fn to_statement(statement: EngineStatement, names: Option<Arc<Names>>, is_long: 
             match (single_name(name), parameters.iter().map(literal).collect()) {
                 (Ok(name), Some(values)) => {
                     let values = Parameters::Positional(values);
-                    let statement = Arc::new(EngineStatement::Statement(Box::new(ast)));
+                    let statement = Arc::new(PlannerStatement::Statement(Box::new(ast)));
                     Ok(Statement::Execute { name, values, statement })
                 }
-                _ => engine(EngineStatement::Statement(Box::new(ast))),
+                _ => engine(PlannerStatement::Statement(Box::new(ast))),
             }
         }
-        other => engine(EngineStatement::Statement(Box::new(other))),
+        other => engine(PlannerStatement::Statement(Box::new(other))),
     }
 }
 

@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     ExcludeSelectItem, ObjectName, Select, SelectItem, VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
@@ -23,22 +23,22 @@ use crate::syntax::{aliased, wildcard_options};
 #[derive(Debug)]
 pub struct ReplacedColumns {
     /// The statement. It has the columns of the original in another order, and is for planning only.
-    pub statement: EngineStatement,
+    pub statement: PlannerStatement,
     /// Names of the replaced columns.
     pub names: HashSet<String>,
 }
 
 /// Returns the second form of a statement. Returns `None` if the statement replaces no columns.
-pub fn replaced_columns(statement: &EngineStatement) -> Option<ReplacedColumns> {
+pub fn replaced_columns(statement: &PlannerStatement) -> Option<ReplacedColumns> {
     match statement {
-        EngineStatement::Statement(ast) => {
+        PlannerStatement::Statement(ast) => {
             let mut ast = ast.clone();
             let mut rewriter = Replacements { names: HashSet::new() };
             let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut rewriter);
             let names = rewriter.names;
-            (!names.is_empty()).then(|| ReplacedColumns { statement: EngineStatement::Statement(ast), names })
+            (!names.is_empty()).then(|| ReplacedColumns { statement: PlannerStatement::Statement(ast), names })
         }
-        EngineStatement::Explain(explain) => replaced_columns(&explain.statement),
+        PlannerStatement::Explain(explain) => replaced_columns(&explain.statement),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
     Statement as Ast, TableAlias, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
@@ -36,22 +36,22 @@ pub type QualifiedName = (String, String);
 /// # Errors
 /// If a name is ambiguous or specified twice, or if it refers to a relation that is not visible there.
 pub fn with_distinct_relations(
-    statement: &EngineStatement,
+    statement: &PlannerStatement,
     resolve: &dyn Fn(&str) -> Option<QualifiedName>,
-) -> Result<Option<EngineStatement>> {
+) -> Result<Option<PlannerStatement>> {
     match statement {
-        EngineStatement::Statement(ast) if needs_distinct_relations(ast) => {
+        PlannerStatement::Statement(ast) if needs_distinct_relations(ast) => {
             let mut ast = ast.clone();
             match VisitMut::visit(&mut ast, &mut RelationRewriter::new(resolve)) {
-                ControlFlow::Continue(()) => Ok(Some(EngineStatement::Statement(ast))),
+                ControlFlow::Continue(()) => Ok(Some(PlannerStatement::Statement(ast))),
                 ControlFlow::Break(error) => Err(error),
             }
         }
-        EngineStatement::Explain(explain) => {
+        PlannerStatement::Explain(explain) => {
             let Some(statement) = with_distinct_relations(&explain.statement, resolve)? else { return Ok(None) };
             let mut explain = explain.clone();
             explain.statement = Box::new(statement);
-            Ok(Some(EngineStatement::Explain(explain)))
+            Ok(Some(PlannerStatement::Explain(explain)))
         }
         _ => Ok(None),
     }

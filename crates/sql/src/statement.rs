@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion_common::TableReference;
 use datafusion_common::format::ExplainStatementOptions;
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use taut_store::backup::BackupOptions;
 use taut_types::{Column, IndexKind};
@@ -309,12 +309,12 @@ pub enum Statement {
     /// A statement with a `PIVOT` that does not list its values: see [`pivot_values_query`](crate::pivot_values_query).
     OpenPivot {
         /// The statement as parsed.
-        statement: Arc<EngineStatement>,
+        statement: Arc<PlannerStatement>,
     },
     /// Any other statement, planned by DataFusion.
     Planned {
         /// The statement as parsed.
-        statement: Arc<EngineStatement>,
+        statement: Arc<PlannerStatement>,
         /// Column names that the statement may refer to; `None` for all.
         names: Option<Arc<Names>>,
         /// Whether the statement has a long text; see [`is_long`](crate::is_long).
@@ -329,7 +329,7 @@ pub enum Statement {
         /// The arguments.
         values: Parameters,
         /// The statement as parsed.
-        statement: Arc<EngineStatement>,
+        statement: Arc<PlannerStatement>,
     },
 }
 
@@ -437,15 +437,15 @@ pub enum OnCommit {
 }
 
 /// Whether a statement is a query.
-pub fn is_query(statement: &EngineStatement) -> bool {
-    matches!(statement, EngineStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
+pub fn is_query(statement: &PlannerStatement) -> bool {
+    matches!(statement, PlannerStatement::Statement(ast) if matches!(ast.as_ref(), Ast::Query(_)))
 }
 
 /// Whether a statement is an `INSERT`, an `EXPLAIN ANALYZE` of one, or a `PREPARE` of one.
-pub fn is_insert(statement: &EngineStatement) -> bool {
+pub fn is_insert(statement: &PlannerStatement) -> bool {
     let ast = match statement {
-        EngineStatement::Statement(ast) => ast,
-        EngineStatement::Explain(explain) => return explain.options.analyze && is_insert(&explain.statement),
+        PlannerStatement::Statement(ast) => ast,
+        PlannerStatement::Explain(explain) => return explain.options.analyze && is_insert(&explain.statement),
         _ => return false,
     };
     match ast.as_ref() {

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{CteAsMaterialized, Query, Visit, Visitor};
 
 use crate::identifiers::normalize;
 
 /// Names of the `WITH` queries of a statement, subqueries included. The value of a name is true if at least one query
 /// of this name is declared `AS MATERIALIZED`.
-pub fn with_queries(statement: &EngineStatement) -> BTreeMap<String, bool> {
+pub fn with_queries(statement: &PlannerStatement) -> BTreeMap<String, bool> {
     let mut found = WithQueries::default();
     match statement {
-        EngineStatement::Statement(ast) => {
+        PlannerStatement::Statement(ast) => {
             let _: ControlFlow<()> = ast.visit(&mut found);
         }
-        EngineStatement::Explain(explain) => return with_queries(&explain.statement),
+        PlannerStatement::Explain(explain) => return with_queries(&explain.statement),
         _ => {}
     }
     found.0

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! The rule runs before constants are folded, so arithmetic on constants is checked as well. A constant expression that
-//! overflows is not folded: it is an error only if it is evaluated for a row. Dates and intervals keep the engine's
+//! overflows is not folded: it is an error only if it is evaluated for a row. Dates and intervals keep DataFusion's
 //! operators, but intervals are compared by their lengths.
 //!
-//! Quotients of decimals have other types than in the engine, and type coercion must see these types. Therefore
+//! Quotients of decimals have other types than in DataFusion, and type coercion must see these types. Therefore
 //! `DecimalOperators` plans them as function calls before type coercion.
 
 mod average;

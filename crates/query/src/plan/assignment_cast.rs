@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
     ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Values, Volatility, cast,
 };
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement as Ast};
 use taut_sql::assignment_function;
 use taut_types::LogicalType;
@@ -103,7 +103,7 @@ impl ScalarUDFImpl for AssignmentCast {
 ///
 /// # Errors
 /// If the new plan is invalid.
-pub fn with_assignment_casts(plan: LogicalPlan, statement: &EngineStatement) -> Result<LogicalPlan> {
+pub fn with_assignment_casts(plan: LogicalPlan, statement: &PlannerStatement) -> Result<LogicalPlan> {
     let LogicalPlan::Dml(DmlStatement { input, .. }) = &plan else { return Ok(plan) };
     let input = match input.as_ref() {
         LogicalPlan::Projection(projection) => match projection.input.as_ref() {
@@ -128,7 +128,7 @@ fn with_assignments(projection: &Projection) -> Result<Projection> {
     Projection::try_new(projection.expr.iter().map(of_column).collect::<Result<_>>()?, Arc::clone(&projection.input))
 }
 
-fn rows_with_assignments(values: Values, statement: &EngineStatement) -> Result<Values> {
+fn rows_with_assignments(values: Values, statement: &PlannerStatement) -> Result<Values> {
     let written = listed_rows(statement);
     let is_cast = |row: usize, index: usize| {
         let value = written.and_then(|rows| rows.get(row)?.content.get(index));
@@ -151,8 +151,8 @@ fn is_integer(data_type: &ast::DataType) -> bool {
     matches!(data_type, SmallInt(_) | Int2(_) | Int(_) | Integer(_) | Int4(_) | BigInt(_) | Int8(_))
 }
 
-fn listed_rows(statement: &EngineStatement) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
-    let EngineStatement::Statement(statement) = statement else { return None };
+fn listed_rows(statement: &PlannerStatement) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
+    let PlannerStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
     match insert.source.as_ref()?.body.as_ref() {
         SetExpr::Values(values) => Some(&values.rows),

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
     Analyze, Explain, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, PlanType, Prepare,
     Statement as PlannedStatement, ToStringifiedPlan, lit,
 };
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::planner::object_name_to_table_reference;
 use datafusion::sql::sqlparser::ast::{
     Ident, Insert, ObjectName, Query, SetExpr, Statement as Ast, TableObject, Visit, Visitor,
@@ -34,8 +34,8 @@ use crate::exec::scan::TautTable;
 /// If the statement has more values than columns to fill, or fewer than it names, or its rows differ in length.
 pub async fn with_first_columns(
     state: &SessionState,
-    statement: &EngineStatement,
-) -> Result<Option<EngineStatement>, QueryError> {
+    statement: &PlannerStatement,
+) -> Result<Option<PlannerStatement>, QueryError> {
     let mut completed = statement.clone();
     let Some(insert) = insert_of(&mut completed) else { return Ok(None) };
     let (TableObject::TableName(name), Some(source)) = (&insert.table, &insert.source) else { return Ok(None) };
@@ -45,7 +45,7 @@ pub async fn with_first_columns(
     let values = match column_count(source)? {
         Some(values) => values,
         None => {
-            let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
+            let query = PlannerStatement::Statement(Box::new(Ast::Query(source.clone())));
             statement_to_plan(state, &query).await?.schema().fields().len()
         }
     };
@@ -62,7 +62,7 @@ pub async fn with_first_columns(
 ///
 /// # Errors
 /// If the `INSERT` gives one, or cannot be planned.
-pub async fn check_given_values(state: &SessionState, statement: &EngineStatement) -> Result<(), QueryError> {
+pub async fn check_given_values(state: &SessionState, statement: &PlannerStatement) -> Result<(), QueryError> {
     let Some(Ast::Insert(Insert { table: TableObject::TableName(name), columns, source: Some(source), .. })) =
         insert_ast(statement)
     else {
@@ -84,7 +84,7 @@ pub async fn check_given_values(state: &SessionState, statement: &EngineStatemen
         _ if !columns.is_empty() => 0,
         Some(width) => width,
         None => {
-            let query = EngineStatement::Statement(Box::new(Ast::Query(source.clone())));
+            let query = PlannerStatement::Statement(Box::new(Ast::Query(source.clone())));
             statement_to_plan(state, &query).await?.schema().fields().len()
         }
     };
@@ -104,7 +104,7 @@ pub async fn check_given_values(state: &SessionState, statement: &EngineStatemen
 
 /// Whether a statement is an `INSERT` of a query with a `VALUES` list somewhere inside, or an `EXPLAIN` or `PREPARE` of
 /// one. False for `INSERT ... VALUES`.
-pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
+pub fn inserts_query_of_values(statement: &PlannerStatement) -> bool {
     struct ListFinder;
     impl Visitor for ListFinder {
         type Break = ();
@@ -121,8 +121,8 @@ pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
         }
     }
     let ast = match statement {
-        EngineStatement::Statement(ast) => ast,
-        EngineStatement::Explain(explain) => return inserts_query_of_values(&explain.statement),
+        PlannerStatement::Statement(ast) => ast,
+        PlannerStatement::Explain(explain) => return inserts_query_of_values(&explain.statement),
         _ => return false,
     };
     let Some(Insert { source: Some(source), .. }) = inside(ast) else { return false };
@@ -138,7 +138,7 @@ pub fn inserts_query_of_values(statement: &EngineStatement) -> bool {
 /// If the query cannot be planned, or has another number of columns than the statement fills.
 pub async fn insert_of_listed_values(
     state: &SessionState,
-    statement: &EngineStatement,
+    statement: &PlannerStatement,
 ) -> Result<Option<LogicalPlan>, QueryError> {
     let mut query = statement.clone();
     let Some(inner) = insert_ast_of(&mut query) else { return Ok(None) };
@@ -217,7 +217,7 @@ fn check_width(insert: &Insert, table: &TableReference, schema: &Schema, values:
     }
 }
 
-fn insert_of(statement: &mut EngineStatement) -> Option<&mut Insert> {
+fn insert_of(statement: &mut PlannerStatement) -> Option<&mut Insert> {
     match insert_ast_of(statement)? {
         Ast::Insert(insert) => Some(insert),
         _ => None,
@@ -225,7 +225,7 @@ fn insert_of(statement: &mut EngineStatement) -> Option<&mut Insert> {
 }
 
 /// Returns the `INSERT` of a statement, which may be inside of `EXPLAIN` or `PREPARE`.
-fn insert_ast(statement: &EngineStatement) -> Option<&Ast> {
+fn insert_ast(statement: &PlannerStatement) -> Option<&Ast> {
     fn inside(ast: &Ast) -> Option<&Ast> {
         match ast {
             Ast::Insert(_) => Some(ast),
@@ -234,14 +234,14 @@ fn insert_ast(statement: &EngineStatement) -> Option<&Ast> {
         }
     }
     match statement {
-        EngineStatement::Statement(ast) => inside(ast),
-        EngineStatement::Explain(explain) => insert_ast(&explain.statement),
+        PlannerStatement::Statement(ast) => inside(ast),
+        PlannerStatement::Explain(explain) => insert_ast(&explain.statement),
         _ => None,
     }
 }
 
 /// Mutable variant of [`insert_ast`].
-fn insert_ast_of(statement: &mut EngineStatement) -> Option<&mut Ast> {
+fn insert_ast_of(statement: &mut PlannerStatement) -> Option<&mut Ast> {
     fn inside(ast: &mut Ast) -> Option<&mut Ast> {
         match ast {
             Ast::Insert(_) => Some(ast),
@@ -250,8 +250,8 @@ fn insert_ast_of(statement: &mut EngineStatement) -> Option<&mut Ast> {
         }
     }
     match statement {
-        EngineStatement::Statement(ast) => inside(ast),
-        EngineStatement::Explain(explain) => insert_ast_of(&mut explain.statement),
+        PlannerStatement::Statement(ast) => inside(ast),
+        PlannerStatement::Explain(explain) => insert_ast_of(&mut explain.statement),
         _ => None,
     }
 }

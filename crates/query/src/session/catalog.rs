@@ -14,7 +14,7 @@ use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use parking_lot::RwLock;
 use taut_sql::{
     CATALOG, INFORMATION_SCHEMA, Names, PG_CATALOG, PUBLIC, QualifiedName, SYSTEM, SYSTEM_SCHEMAS, Statement, TARGET,
@@ -245,7 +245,7 @@ impl RelationNames for StatementCatalog {
 /// Table provider of a view. Each reference to the view computes its `WITH` queries separately.
 #[derive(Debug)]
 struct ViewRows {
-    statement: Arc<EngineStatement>,
+    statement: Arc<PlannerStatement>,
     /// Plan of the view without materializations.
     table: ViewTable,
 }

@@ -10,7 +10,7 @@ use datafusion::datasource::MemTable;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use datafusion::sql::parser::{ExplainStatement, Statement as PlannerStatement};
 use datafusion::sql::sqlparser::ast::{Expr, Query, Statement as Ast};
 use futures::TryStreamExt;
 use taut_sql::{
@@ -592,17 +592,17 @@ fn key_column_names(table: &Table, keys: &[&UniqueKey]) -> Vec<Vec<String>> {
     keys.iter().map(|key| key.columns.iter().map(name).collect()).collect()
 }
 
-pub(super) fn engine_query(query: Box<Query>) -> EngineStatement {
-    EngineStatement::Statement(Box::new(Ast::Query(query)))
+pub(super) fn engine_query(query: Box<Query>) -> PlannerStatement {
+    PlannerStatement::Statement(Box::new(Ast::Query(query)))
 }
 
 /// Wraps a query in an `EXPLAIN`.
-pub(super) fn explain_statement(query: EngineStatement, options: &ExplainStatementOptions) -> EngineStatement {
-    EngineStatement::Explain(ExplainStatement { options: options.clone(), statement: Box::new(query) })
+pub(super) fn explain_statement(query: PlannerStatement, options: &ExplainStatementOptions) -> PlannerStatement {
+    PlannerStatement::Explain(ExplainStatement { options: options.clone(), statement: Box::new(query) })
 }
 
 /// Checks that the parameters fit a mutation with this query.
-pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, parameters: &Parameters) -> Result<()> {
+pub(super) fn check_parameters(query: &PlannerStatement, mutation: &Mutation, parameters: &Parameters) -> Result<()> {
     let returning = mutation.returning_query().map(engine_query);
     Ok(parameters.check_parts(&[query].into_iter().chain(&returning).collect::<Vec<_>>())?)
 }
@@ -610,7 +610,7 @@ pub(super) fn check_parameters(query: &EngineStatement, mutation: &Mutation, par
 /// Plans a query of a mutation, or its `EXPLAIN`. Binds the parameters that the query uses.
 pub(super) async fn plan_part(
     state: &SessionState,
-    statement: EngineStatement,
+    statement: PlannerStatement,
     parameters: &Parameters,
 ) -> Result<LogicalPlan> {
     let numbered = parameters.part_to_positional(&statement);

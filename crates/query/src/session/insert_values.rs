@@ -12,7 +12,7 @@ use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{Expr, ScalarUDF};
 use datafusion::physical_plan::execute_stream;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Parens, SetExpr, Statement as Ast, TableObject};
 use parking_lot::Mutex;
 use taut_sql::{ListedRows, Parameters, Value, literal, normalize, parameter, parse_expression, relation_reference};
@@ -39,7 +39,7 @@ impl QuerySession {
     /// of rows. Returns `None` if the statement must be planned; planning then reports any errors.
     pub(super) async fn insert_values(
         &self,
-        statement: &EngineStatement,
+        statement: &PlannerStatement,
         parameters: &Parameters,
     ) -> Result<Option<u64>> {
         let Parameters::Positional(values) = parameters else { return Ok(None) };
@@ -226,8 +226,8 @@ pub(super) struct ListedColumns {
 }
 
 /// Table and listed values of a plain `INSERT ... VALUES`. Returns `None` for other statements.
-fn listed_values(statement: &EngineStatement) -> Option<(&ObjectName, ListedRows<'_>)> {
-    let EngineStatement::Statement(statement) = statement else { return None };
+fn listed_values(statement: &PlannerStatement) -> Option<(&ObjectName, ListedRows<'_>)> {
+    let PlannerStatement::Statement(statement) = statement else { return None };
     let Ast::Insert(insert) = statement.as_ref() else { return None };
     let TableObject::TableName(name) = &insert.table else { return None };
     let is_plain = insert.or.is_none()

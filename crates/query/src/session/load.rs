@@ -9,7 +9,7 @@ use datafusion::common::{Column, TableReference};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
 use taut_sql::{Declared, FileFormat, Parameters, SqlError, TableSource, name_of_reference, parse_expression};
 use taut_store::{Catalog, Table};
@@ -154,7 +154,7 @@ impl QuerySession {
         let statement = Ast::Query(Box::new(query.clone()));
         let mut state = self.state_on(target.snapshot(), None);
         state.config_mut().set_extension(Arc::new(target.clone()));
-        let plan = statement_to_plan(&state, &EngineStatement::Statement(Box::new(statement))).await?;
+        let plan = statement_to_plan(&state, &PlannerStatement::Statement(Box::new(statement))).await?;
         let plan = parameters.bind(plan)?;
         let mut options = options.to_vec();
         let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);

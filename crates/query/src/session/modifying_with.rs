@@ -16,7 +16,7 @@ use std::sync::Arc;
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::execute_stream;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use futures::TryStreamExt;
 use taut_sql::{ModifyingWith, Mutation, Names, Parameters, PartStatement};
 use taut_store::{RowSet, Table, TableId};
@@ -142,7 +142,7 @@ impl QuerySession {
     async fn compute_query(
         &self,
         changes: &Changes,
-        query: &EngineStatement,
+        query: &PlannerStatement,
         names: Option<&Arc<Names>>,
         parameters: &Parameters,
     ) -> Result<ReturnedBatches> {

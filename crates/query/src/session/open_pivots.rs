@@ -4,7 +4,7 @@ use datafusion::arrow::array::AsArray;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_plan::execute_stream;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use futures::TryStreamExt;
 use taut_sql::{PIVOT_VALUES_MAX, Parameters, list_pivot_values, pivot_values_query, type_name, with_pivots};
 
@@ -15,7 +15,7 @@ use crate::exec::reads::create_physical_plan;
 
 impl QuerySession {
     /// Queries the values of each `PIVOT`, sorted as text, adds them to the statement and runs it.
-    pub(super) async fn run_with_pivots(&self, open: &EngineStatement, parameters: &Parameters) -> Result<Outcome> {
+    pub(super) async fn run_with_pivots(&self, open: &PlannerStatement, parameters: &Parameters) -> Result<Outcome> {
         let mut statement = open.clone();
         while let Some(query) = pivot_values_query(&statement)? {
             let (texts, type_name) = self.pivot_values(query, parameters).await?;
@@ -25,7 +25,7 @@ impl QuerySession {
     }
 
     /// Runs the query for the values of a `PIVOT`. Returns the values as sorted text, and the name of their SQL type.
-    async fn pivot_values(&self, query: EngineStatement, parameters: &Parameters) -> Result<(Vec<String>, String)> {
+    async fn pivot_values(&self, query: PlannerStatement, parameters: &Parameters) -> Result<(Vec<String>, String)> {
         let state = self.state(None);
         let physical = create_physical_plan(&state, &plan_part(&state, query, parameters).await?).await?;
         let type_name = type_name(physical.schema().field(0).data_type());

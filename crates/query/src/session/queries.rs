@@ -15,7 +15,7 @@ use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement, Write
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -87,7 +87,7 @@ impl Planning {
 
 /// A statement that DataFusion plans.
 pub(super) struct QueryRequest<'a> {
-    pub statement: &'a Arc<EngineStatement>,
+    pub statement: &'a Arc<PlannerStatement>,
     pub names: Option<&'a Arc<Names>>,
     pub is_long: bool,
     pub plan: CacheEntry,
@@ -247,7 +247,7 @@ impl QuerySession {
         &self,
         name: &str,
         values: &Parameters,
-        statement: &Arc<EngineStatement>,
+        statement: &Arc<PlannerStatement>,
     ) -> Result<Outcome> {
         let prepared = self.prepared.get(name)?;
         if let Statement::Mutation { mutation, names, plan, .. } = &prepared {
@@ -276,7 +276,7 @@ impl QuerySession {
             // The values keep their own types, as in an INSERT with parameters. They are not first cast to the types of
             // columns.
             let request = QueryRequest {
-                statement: &Arc::new(EngineStatement::Statement(Box::new(insert.clone()))),
+                statement: &Arc::new(PlannerStatement::Statement(Box::new(insert.clone()))),
                 names: None,
                 is_long: prepared.is_long,
                 plan: CacheEntry::default(),
@@ -301,7 +301,7 @@ impl QuerySession {
         }
         // Values of parameters without declared types would be ignored if the statement does not use them.
         if let Some(query) = untyped(prepared.statement) {
-            values.check_parts(&[&EngineStatement::Statement(Box::new(query.clone()))])?;
+            values.check_parts(&[&PlannerStatement::Statement(Box::new(query.clone()))])?;
         }
         let request = QueryRequest { statement, names: None, is_long: prepared.is_long, plan: CacheEntry::default() };
         self.run_planned(&request, &Parameters::default()).await
@@ -554,8 +554,8 @@ fn spawn_stream(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStrea
 }
 
 /// Returns the statement that a `PREPARE` without parameter types prepares. Returns `None` if it declares types.
-fn untyped(prepared: &EngineStatement) -> Option<&Ast> {
-    let EngineStatement::Statement(prepare) = prepared else { return None };
+fn untyped(prepared: &PlannerStatement) -> Option<&Ast> {
+    let PlannerStatement::Statement(prepare) = prepared else { return None };
     match prepare.as_ref() {
         Ast::Prepare { data_types, statement, .. } if data_types.is_empty() => Some(statement),
         _ => None,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::{SetExpr, Statement as Ast};
 use taut_sql::{Parameters, Statement, TableChange};
 
@@ -58,7 +58,7 @@ fn can_rerun(statement: &Statement) -> bool {
         | Statement::CreateView { .. }
         | Statement::AlterView { .. } => true,
         Statement::Planned { statement, .. } => match statement.as_ref() {
-            EngineStatement::Statement(ast) => match ast.as_ref() {
+            PlannerStatement::Statement(ast) => match ast.as_ref() {
                 Ast::Insert(insert) => {
                     insert.source.as_ref().is_some_and(|source| matches!(*source.body, SetExpr::Values(_)))
                 }

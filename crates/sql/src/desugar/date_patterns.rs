@@ -113,7 +113,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
         }
     }
     if name == "to_timestamp" {
-        // Without minutes, the engine would read only the date.
+        // Without minutes, DataFusion would read only the date.
         if ["%H", "%I", "%-H", "%-I"].iter().any(|hour| text.contains(hour))
             && !text.contains("%M")
             && !text.contains("%-M")

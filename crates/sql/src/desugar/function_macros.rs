@@ -19,7 +19,7 @@ use datafusion_sql::sqlparser::ast::{
 use crate::dialect::parse_expression;
 use crate::syntax;
 
-use super::operators::use_engine_name;
+use super::operators::use_datafusion_name;
 
 /// Name of a function, number of its arguments, and the expression that replaces a call. `$1` is the first argument.
 /// Columns in a subquery have names that no argument contains, so they do not capture its columns.
@@ -201,7 +201,7 @@ pub(super) fn expand(expression: &mut Expr) {
             let Some(aggregate) = text_of(aggregate) else { return };
             *expression = syntax::call(&format!("list_{aggregate}"), [std::slice::from_ref(list), others].concat());
             if let Expr::Function(function) = expression {
-                use_engine_name(function);
+                use_datafusion_name(function);
             }
             return expand(expression);
         }

@@ -66,7 +66,7 @@ const SYNONYMS: [(&str, &str); 27] = [
 ];
 
 /// Replaces the name of a function by its name in DataFusion, if the two differ.
-pub(super) fn use_engine_name(function: &mut Function) {
+pub(super) fn use_datafusion_name(function: &mut Function) {
     if let [ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice()
         && let Some((_, engine)) = SYNONYMS.iter().find(|(synonym, _)| name.value.eq_ignore_ascii_case(synonym))
     {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{Expr, Visit, Visitor};
 
 use crate::error::{Result, SqlError};
@@ -15,10 +15,10 @@ const SUBQUERIES_MAX: usize = 16;
 ///
 /// # Errors
 /// If subqueries of expressions are nested deeper than [`SUBQUERIES_MAX`].
-pub(crate) fn check(statement: &EngineStatement) -> Result<()> {
+pub(crate) fn check(statement: &PlannerStatement) -> Result<()> {
     let visited = match statement {
-        EngineStatement::Statement(ast) => ast.visit(&mut SubqueryDepth { depth: 0 }),
-        EngineStatement::Explain(explain) => return check(&explain.statement),
+        PlannerStatement::Statement(ast) => ast.visit(&mut SubqueryDepth { depth: 0 }),
+        PlannerStatement::Explain(explain) => return check(&explain.statement),
         _ => ControlFlow::Continue(()),
     };
     if visited.is_continue() {

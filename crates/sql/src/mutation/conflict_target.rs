@@ -2,7 +2,7 @@
 //!
 //! Such a target becomes one quoted name that holds its text as a query, `SELECT lower(a) WHERE b`.
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{Expr, Ident, SelectItem, SetExpr, Statement as Ast};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
@@ -48,9 +48,9 @@ pub fn replace_conflict_targets(sql: &str, tokens: Option<Vec<TokenWithSpan>>) -
 pub(super) fn inferred_target(name: &Ident) -> Result<Option<ConflictTarget>> {
     let Some(text) = name.value.strip_prefix(PREFIX) else { return Ok(None) };
     let mut statement =
-        EngineStatement::Statement(Box::new(Parser::new(&Grammar).try_with_sql(text)?.parse_statement()?));
+        PlannerStatement::Statement(Box::new(Parser::new(&Grammar).try_with_sql(text)?.parse_statement()?));
     desugar(&mut statement)?;
-    let EngineStatement::Statement(ast) = statement else { return Ok(None) };
+    let PlannerStatement::Statement(ast) = statement else { return Ok(None) };
     let Ast::Query(query) = *ast else { return Ok(None) };
     let SetExpr::Select(select) = *query.body else { return Ok(None) };
     let part = |item: SelectItem| match item {

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion_common::TableReference;
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::resolve::resolve_table_references;
 use datafusion_sql::sqlparser::ast::{
     Cte, Expr, Ident, Query, SelectItem, Statement as Ast, TableFactor, Visit, Visitor, WildcardAdditionalOptions,
@@ -31,7 +31,7 @@ const VOLATILE: [&str; 8] =
 #[derive(Clone, Debug)]
 pub struct ModifyingWith {
     /// The whole statement as parsed.
-    pub statement: Arc<EngineStatement>,
+    pub statement: Arc<PlannerStatement>,
     /// The statements in `WITH` that run once, in order.
     pub parts: Vec<WithPart>,
     /// The statement after `WITH`.
@@ -53,7 +53,7 @@ pub struct WithPart {
 #[derive(Clone, Debug)]
 pub enum PartStatement {
     /// A query.
-    Query(Arc<EngineStatement>),
+    Query(Arc<PlannerStatement>),
     /// A statement that changes rows.
     Mutation(Arc<Mutation>),
 }
@@ -106,7 +106,7 @@ impl ModifyingWith {
         } else {
             query_part(main, &visible)?
         };
-        let statement = Arc::new(EngineStatement::Statement(Box::new(ast.clone())));
+        let statement = Arc::new(PlannerStatement::Statement(Box::new(ast.clone())));
         Ok(Some(Self { statement, parts, main }))
     }
 
@@ -128,10 +128,10 @@ impl ModifyingWith {
 }
 
 /// Returns an error if a statement changes rows in a `WITH` that is not at the top level.
-pub(crate) fn check_nested_with(statement: &EngineStatement) -> Result<()> {
+pub(crate) fn check_nested_with(statement: &PlannerStatement) -> Result<()> {
     let ast = match statement {
-        EngineStatement::Statement(ast) => ast,
-        EngineStatement::Explain(explain) => return check_nested_with(&explain.statement),
+        PlannerStatement::Statement(ast) => ast,
+        PlannerStatement::Explain(explain) => return check_nested_with(&explain.statement),
         _ => return Ok(()),
     };
     match ast.visit(&mut NestedFinder { allowed: whole_with(ast) }) {
@@ -186,7 +186,7 @@ fn is_volatile(query: &Query) -> bool {
 /// Converts a query to a part. Adds the preceding queries of the outer `WITH`, `visible`, to it.
 fn query_part(query: Query, visible: &With) -> Result<PartStatement> {
     let query = with_visible(query, visible)?;
-    Ok(PartStatement::Query(Arc::new(EngineStatement::Statement(Box::new(Ast::Query(Box::new(query)))))))
+    Ok(PartStatement::Query(Arc::new(PlannerStatement::Statement(Box::new(Ast::Query(Box::new(query)))))))
 }
 
 /// Converts a statement to a mutation. Adds the preceding queries of the outer `WITH`, `visible`, to its own ones.

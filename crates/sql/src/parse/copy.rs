@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datafusion_sql::parser::{CopyToSource, CopyToStatement, Statement as EngineStatement};
+use datafusion_sql::parser::{CopyToSource, CopyToStatement, Statement as PlannerStatement};
 use datafusion_sql::sqlparser::ast::{CopyOption, CopySource, CopyTarget, Value};
 
 use crate::attachment::Attachment;
@@ -154,7 +154,7 @@ pub(super) fn copy(source: CopySource, to: bool, target: CopyTarget, options: &[
                 options: options.into_iter().map(|(name, value)| (name, text(value))).collect(),
             };
             // The query may be long, so the statement is treated as long.
-            let statement = Arc::new(EngineStatement::CopyTo(copy));
+            let statement = Arc::new(PlannerStatement::CopyTo(copy));
             Ok(Statement::Planned { statement, names: None, is_long: true, plan: Attachment::default() })
         }
         _ => Err(SqlError::unsupported("a list of columns in COPY ... TO", "COPY (SELECT a, b FROM t) TO 'file' is")),

@@ -1,6 +1,6 @@
 //! `SUMMARIZE t` and `SUMMARIZE query` of DuckDB.
 
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{SelectItem, Statement as Ast, WildcardAdditionalOptions};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
@@ -33,7 +33,7 @@ pub(super) fn summarize(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
             select(vec![all], vec![without_joins(parser.parse_table_factor()?)], None)
         }
     };
-    let mut statement = EngineStatement::Statement(Box::new(Ast::Query(query)));
+    let mut statement = PlannerStatement::Statement(Box::new(Ast::Query(query)));
     subqueries::check(&statement)?;
     desugar(&mut statement)?;
     Ok(Some(Statement::Summarize { query: statement.to_string() }))

@@ -6,7 +6,7 @@ use datafusion::arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, StringA
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::Statement as Ast;
 use taut_sql::{MutationQuery, Parameters, ROW, Statement, TargetColumn, Value, parse, parse_expression};
 use taut_types::{Column, LogicalType, Schema};
@@ -64,7 +64,7 @@ fn plan_mutation(sql: &str) -> MutationQuery {
 fn rows(context: &SessionContext, sql: &str, parameters: &Parameters) -> Vec<String> {
     let MutationQuery { query, outputs } = plan_mutation(sql);
     let text = query.to_string();
-    let statement = EngineStatement::Statement(Box::new(Ast::Query(query)));
+    let statement = PlannerStatement::Statement(Box::new(Ast::Query(query)));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let batches = runtime.block_on(async {
         let plan = context.state().statement_to_plan(statement).await.map_err(QueryError::from)?;

@@ -1,4 +1,4 @@
-//! Aggregates of PostgreSQL and DuckDB that the engine lacks, or computes differently.
+//! Aggregates of PostgreSQL and DuckDB that DataFusion lacks, or computes differently.
 
 mod moments;
 mod quantiles;

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Sign
 
 use super::super::arithmetic::sliding;
 
-/// The function that replaces the engine's `regr_r2`.
+/// The function that replaces DataFusion's `regr_r2`.
 pub(super) fn regr_r2() -> AggregateUDF {
     sliding(AggregateUDF::new_from_impl(RegrR2 { engine: regr::regr_r2_udaf() }))
 }

@@ -24,7 +24,7 @@ use datafusion::logical_expr::{
 use super::division::{PRECISION, Quotient, quotient_scale};
 use super::finite::{FiniteAccumulator, FiniteGroups};
 
-/// The function that replaces the engine's `avg`.
+/// The function that replaces DataFusion's `avg`.
 pub fn average() -> AggregateUDF {
     AggregateUDF::new_from_impl(Average { engine: Avg::new() })
 }
@@ -35,7 +35,7 @@ struct Average {
 }
 
 impl Average {
-    /// Accumulator arguments with the return type of the engine's `avg`.
+    /// Accumulator arguments with the return type of DataFusion's `avg`.
     fn engine_args<'a>(&self, args: &AccumulatorArgs<'a>) -> Result<AccumulatorArgs<'a>> {
         let types: Vec<_> = args.expr_fields.iter().map(|field| field.data_type().clone()).collect();
         let return_field = Field::new(args.return_field.name(), self.engine.return_type(&types)?, true);
@@ -111,7 +111,7 @@ impl Division {
         Self { quotient: Quotient::with_factor((scale - sum_scale).unsigned_abs().into()), scale }
     }
 
-    /// Computes averages from the engine's states: counts, then sums. Null for a count of zero or a sum of null.
+    /// Computes averages from DataFusion's states: counts, then sums. Null for a count of zero or a sum of null.
     fn averages(&self, states: &[ArrayRef]) -> Result<ArrayRef> {
         let [counts, sums] = states else { return internal_err!("avg has {} states", states.len()) };
         let counts = counts.as_primitive::<UInt64Type>();

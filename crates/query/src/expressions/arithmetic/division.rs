@@ -42,7 +42,7 @@ static DIVIDE: LazyLock<ScalarUDF> =
     LazyLock::new(|| ScalarUDF::new_from_impl(Divide { signature: Signature::user_defined(Volatility::Immutable) }));
 
 /// Plans `/` with a decimal operand, and `*` of decimals whose scales add up to more than 38, as calls of functions.
-/// The functions return other types than the engine's operators, so the planner itself plans them, before type
+/// The functions return other types than DataFusion's operators, so the planner itself plans them, before type
 /// coercion.
 #[derive(Debug)]
 pub struct DecimalOperators;
@@ -76,7 +76,7 @@ impl ExprPlanner for DecimalOperators {
     }
 }
 
-/// Returns a call of `divide`. Returns `None` if the engine's operator can divide these types.
+/// Returns a call of `divide`. Returns `None` if DataFusion's operator can divide these types.
 pub(super) fn division(left: &Expr, right: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     let (left_type, right_type) = (left.get_type(schema)?, right.get_type(schema)?);
     let needs_function = is_divided(&left_type, &right_type) || are_floats(&left_type, &right_type);

@@ -2,7 +2,7 @@
 //! equal.
 //!
 //! The engine's functions initialize a group with the greatest or least finite number, so a group of infinities gets a
-//! wrong result. Their result for NaN depends on the order of rows. Here, the engine's functions aggregate integer keys
+//! wrong result. Their result for NaN depends on the order of rows. Here, DataFusion's functions aggregate integer keys
 //! instead, which sort like the numbers:
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Intervals are compared by their length, with 30 days in a month. The engine would compare months, then days, then
-//! the time. Other types are left to the engine's functions.
+//! the time. Other types are left to DataFusion's functions.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ use datafusion::logical_expr::{
 use super::super::intervals::lengths as interval_lengths;
 use super::sliding::sliding_accumulator;
 
-/// The `min` and `max` that replace those of the engine.
+/// The `min` and `max` that replace those of DataFusion.
 pub fn extrema() -> [AggregateUDF; 2] {
     [
         AggregateUDF::new_from_impl(Extremum { engine: Min::new() }),
@@ -52,7 +52,7 @@ pub fn maximum(argument: Expr) -> Expr {
     max.call(vec![argument])
 }
 
-/// `min` or `max`, based on the engine's function.
+/// `min` or `max`, based on DataFusion's function.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Extremum<Engine> {
     engine: Engine,
@@ -192,7 +192,7 @@ fn with_type(args: AccumulatorArgs<'_>, data_type: DataType) -> AccumulatorArgs<
     AccumulatorArgs { return_field: Arc::new(Field::new(args.return_field.name(), data_type, true)), ..args }
 }
 
-/// Accumulator of floating-point numbers. An accumulator of the engine aggregates their integer keys.
+/// Accumulator of floating-point numbers. An accumulator of DataFusion aggregates their integer keys.
 #[derive(Debug)]
 struct ByKey<Engine> {
     engine: Engine,

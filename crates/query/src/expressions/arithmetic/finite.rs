@@ -36,7 +36,7 @@ fn check(is_finite: bool) -> Result<()> {
 #[derive(Debug)]
 pub(super) struct FiniteAccumulator {
     engine: Box<dyn Accumulator>,
-    /// Whether the engine collects distinct values, and computes the result at the end.
+    /// Whether DataFusion collects distinct values, and computes the result at the end.
     is_distinct: bool,
     has_infinite: bool,
 }

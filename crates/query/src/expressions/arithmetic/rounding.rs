@@ -10,7 +10,7 @@
 //! The engine's functions keep the scale of the operand, truncate decimals as double precision numbers, or fail when a
 //! carry needs another digit. Its `round` has one type while a statement is planned and another when constants have
 //! been folded. Here [`Rounding::with_fixed_type`] fixes the type before constants are folded. Other operand
-//! types keep the engine's functions.
+//! types keep DataFusion's functions.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use super::division::PRECISION;
 use super::kernels::DECIMAL_MAX;
 use super::overflow;
 
-/// The functions that replace the engine's.
+/// The functions that replace DataFusion's.
 pub fn functions() -> [ScalarUDF; 4] {
     [
         (Direction::Nearest, math::round()),
@@ -247,7 +247,7 @@ fn nearest_even(numbers: &ColumnarValue) -> Result<ColumnarValue> {
     })
 }
 
-/// Replaces results that are infinite or NaN because the engine's power of ten is out of range. The replacement is the
+/// Replaces results that are infinite or NaN because DataFusion's power of ten is out of range. The replacement is the
 /// number itself if it is rounded behind the decimal point, otherwise 0.
 fn finite(rounded: ColumnarValue, operands: &[ColumnarValue], rows: usize) -> Result<ColumnarValue> {
     let is_scalar = matches!(rounded, ColumnarValue::Scalar(_));

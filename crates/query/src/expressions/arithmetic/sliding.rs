@@ -10,7 +10,7 @@
 //!   entering:                         r4-r5, one partial result
 //! ```
 //!
-//! Booleans and bits are aggregated in the same way, because the engine cannot remove them from a frame.
+//! Booleans and bits are aggregated in the same way, because DataFusion cannot remove them from a frame.
 //!
 //! When `leaving` has become empty, the rows of `entering` move there, aggregated from the last to the first.
 

@@ -1,6 +1,6 @@
 //! Exact sums of integers and decimals.
 //!
-//! Sums are computed in 128 bits. A sum that its type cannot hold is an error; the engine's own `sum` wraps. Partial
+//! Sums are computed in 128 bits. A sum that its type cannot hold is an error; DataFusion's own `sum` wraps. Partial
 //! sums are decimals of scale 0, or of the scale of the values, whatever the type of the result:
 //!
 //! ```text
@@ -31,7 +31,7 @@ use super::division::PRECISION;
 use super::finite::{FiniteAccumulator, FiniteGroups};
 use super::kernels::{DECIMAL_MAX, overflow};
 
-/// The function that replaces the engine's `sum`.
+/// The function that replaces DataFusion's `sum`.
 pub fn sum() -> AggregateUDF {
     AggregateUDF::new_from_impl(Sum { engine: EngineSum::new() })
 }
@@ -115,7 +115,7 @@ enum SumType {
 }
 
 impl SumType {
-    /// Returns `None` for types that the engine sums.
+    /// Returns `None` for types that DataFusion sums.
     fn of(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Int64 => Some(Self::Int64),

@@ -404,7 +404,9 @@ impl ArgumentState {
 fn as_array(values: &Values<'_>) -> Result<ArrayRef> {
     match values {
         Values::Array(array) => Ok(Arc::clone(array)),
-        Values::Numbers { .. } | Values::Codes { .. } => internal_err!("an argument of the engine's is an array"),
+        Values::Numbers { .. } | Values::Codes { .. } => {
+            internal_err!("an argument of DataFusion's function is an array")
+        }
     }
 }
 
