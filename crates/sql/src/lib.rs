@@ -24,8 +24,8 @@
 //! The module `syntax` builds nodes of syntax trees; `identifiers` and `types` convert names and types in them.
 //!
 //! This crate does not plan or run statements, and has no catalog. It uses the parser of DataFusion, not its optimizer
-//! or operators, and builds without them. The planner in comments is the part of DataFusion that turns syntax trees into
-//! plans.
+//! or operators, and builds without them. Comments call the part of DataFusion that turns syntax trees into plans the
+//! planner.
 //!
 //! ```
 //! use taut_sql::{Statement, parse};

@@ -164,11 +164,11 @@ impl QuerySession {
         if let Some(rows) = self.insert_values(request.statement, parameters).await? {
             return Ok(Outcome::Done(Done::with_rows("INSERT", rows)));
         }
-        Box::pin(self.run_planned(request, parameters)).await
+        Box::pin(self.plan_and_run(request, parameters)).await
     }
 
     /// Plans a statement and runs it.
-    async fn run_planned(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
+    async fn plan_and_run(&self, request: &QueryRequest<'_>, parameters: &Parameters) -> Result<Outcome> {
         let numbered = parameters.to_positional(request.statement)?;
         let (numbered, parameters) = match &numbered {
             Some((statement, parameters)) => (Some(statement), parameters),
