@@ -1,5 +1,5 @@
-//! Beginning of a log file: it is written and synced under a temporary name, and then renamed into place. Then the
-//! files before it are closed. Readers conclude from a closed file that its successor exists.
+//! Begins a log file: writes and syncs it under a temporary name, and renames it into place. Then closes the files
+//! before it. Readers conclude from a closed file that its successor exists.
 
 use super::format::{HEAD_BYTES, Head, RECORD_BYTES, frame, seal};
 use crate::disk::{Disk, WriteFile};
@@ -49,7 +49,7 @@ pub(super) fn publish(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     close_before(disk, number)
 }
 
-/// Closes all files with smaller numbers. A crash may have left several open ones.
+/// Closes all files with smaller numbers. Several may be open after a crash.
 fn close_before(disk: &dyn Disk, number: u64) -> Result<(), FileError> {
     let entries = list(disk, LOG)?;
     let mut open =

@@ -41,9 +41,9 @@ pub(crate) struct LogEnd {
     pub number: u64,
     /// Sequence number of the last record.
     pub last_sequence: u64,
-    /// Bytes of the last file up to the end of that record.
+    /// Bytes of the last file up to the end of the last record.
     pub bytes: u64,
-    /// The tail after that record, unless it is only zeros.
+    /// The tail after the last record, unless it is only zeros.
     pub torn_tail: Option<TornTail>,
     /// Known durable bytes of the last file, up to the end of a record.
     pub(super) durable_bytes: u64,
@@ -74,11 +74,11 @@ pub(crate) struct TornTail {
 }
 
 /// Visits the records of all files from number `first` on, in order. `last_sequence` is the sequence number of the last
-/// record before them, if known. Changes no file.
+/// record before file `first`, if known. Changes no file.
 ///
 /// # Errors
-/// If a file is missing, damaged or of another database, or `visit` returns an error. The records visited before are
-/// correct, but not complete.
+/// If a file is missing, damaged or of another database, or `visit` returns an error. The records visited until then
+/// are correct, but later ones are missing.
 pub(crate) fn replay<E: From<OpenError>>(
     disk: &dyn Disk,
     database: u64,
@@ -118,7 +118,7 @@ pub(crate) struct RecordsPastDamage {
     pub records: Vec<Vec<u8>>,
 }
 
-/// Finds all valid records after `last_sequence` in the files from number `first` on, including those that follow
+/// Finds all valid records after `last_sequence` in the files from number `first` on, including records that follow
 /// damage in their file. Skips files with a damaged head.
 ///
 /// # Errors
@@ -182,8 +182,8 @@ struct LogFile {
     file: Arc<dyn ReadFile>,
 }
 
-/// Opens a log file, closed or not, and returns its name. The file may be closed meanwhile, but never reopened for
-/// writing.
+/// Opens a log file for reading, whether it is closed (`.closed.log`) or not. Returns its name, too. Another process
+/// may close the file meanwhile, but never makes a closed file open again.
 ///
 /// # Errors
 /// If the file system returns an error: `NotFound` if the file does not exist.
@@ -253,8 +253,8 @@ impl LogFile {
         Err(self.corrupt(LAST_SEQUENCE_AT, format!("{expected} as the last record before this file, found {found}")))
     }
 
-    /// Visits the valid records of the file. If there is a next file, these are the records that it counts as valid.
-    /// Otherwise these are the records up to the end of the log.
+    /// Visits the valid records of the file: the records that the next file counts as valid, or if there is no next
+    /// file, the records up to the end of the log.
     fn visit<E: From<OpenError>>(
         &self,
         disk: &dyn Disk,
@@ -309,7 +309,8 @@ impl LogFile {
             return Err(next.corrupt(PREVIOUS_BYTES_AT, expected));
         }
         let range = usize::try_from(valid_bytes).ok().and_then(|valid_bytes| bytes.get(..valid_bytes));
-        range.ok_or_else(|| self.corrupt(bytes.len(), format!("{valid_bytes} bytes, which the next file counts")))
+        let expected = || format!("{valid_bytes} bytes, which the next file counts as valid");
+        range.ok_or_else(|| self.corrupt(bytes.len(), expected()))
     }
 }
 
@@ -356,24 +357,24 @@ impl<'a> RecordCursor<'a> {
         let rest = (self.at + 1..self.at + tail_bytes).map(|at| (at as u64, &self.bytes[at..]));
         let mut candidates = rest.filter(|(_, bytes)| bytes.starts_with(&RECORD_MAGIC));
         candidates.any(|(at, bytes)| {
-            // This check is cheaper than the checksum. A copy of an earlier record inside a payload has a `durable`
-            // before this position.
+            // This check is cheaper than the checksum. A payload may contain a copy of an earlier record, whose
+            // `durable` is before this position.
             let claims_durable = peek_durable(bytes).is_some_and(|durable| durable > self.at as u64 && durable <= at);
             claims_durable && ParsedRecord::parse(bytes, seed).is_ok()
         })
     }
 }
 
-/// Tracks how far a file is known to be durable, while its records are read in order.
+/// Tracks how many bytes of a file are known to be durable, while its records are read in order.
 #[derive(Debug)]
 struct DurablePrefix {
-    /// Durable bytes according to the head or a record.
+    /// Number of durable bytes according to the head or a record.
     durable: u64,
-    /// End of the last record within them.
+    /// End of the last record within the durable bytes.
     bytes: usize,
-    /// Sequence number of that record.
+    /// Sequence number of the last record within the durable bytes.
     sequence: u64,
-    /// Ranges of the payloads of the records after it.
+    /// Ranges of the payloads of the later records.
     after: VecDeque<Range<usize>>,
 }
 

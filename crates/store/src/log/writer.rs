@@ -3,11 +3,11 @@
 //! ```text
 //!   append             | 14 | 15 | 16 |         in memory, in the order of calls
 //!   flush, leader      takes all records          one write, and one sync if a caller needs it
-//!   flush, follower    waits                      then its record is flushed, or it leads the next group
+//!   flush, follower    waits for the leader       then its record is flushed, or it leads the next group
 //! ```
 //!
-//! A sync that also makes a new length durable takes 1.5 times as long. So the file is extended ahead of the writes,
-//! in steps of [`Disk::extension_step`]. A new file is not extended: it stays small until something is written to it.
+//! A sync that also makes a new length durable takes 1.5 times as long. So the file is extended ahead of the writes, in
+//! steps of [`Disk::extension_step`]. A new file is not extended before its first group.
 
 use std::mem;
 use std::sync::Arc;
@@ -68,9 +68,10 @@ struct WriterState {
     seed: u64,
     /// The current file. `None` while a leader writes to it.
     file: Option<Box<dyn WriteFile>>,
-    /// Framed records that no leader has taken yet. After a failure, all records that may not be in the file.
+    /// Framed records that no leader has taken yet. After a failure, all records that are possibly missing from the
+    /// file.
     buffer: Vec<u8>,
-    /// Valid bytes of the current file after all records are written.
+    /// Valid bytes of the current file, including the records in `buffer`.
     bytes: u64,
     /// Length of the current file, zeros at the end included.
     length: u64,
@@ -80,7 +81,7 @@ struct WriterState {
     last_sequence: u64,
     written_sequence: u64,
     synced_sequence: u64,
-    /// Sequence number of the last record for whose sync a thread waits.
+    /// The log must be synced up to the record with this sequence number, because a thread waits for it.
     sync_requested_sequence: u64,
     failure: Option<LogFailed>,
     /// For each restart: the sequence number of the last record that it kept, and the failure.
@@ -88,16 +89,16 @@ struct WriterState {
 }
 
 impl Log {
-    /// Begins the log of a database, durably. `last_sequence` is one less than the sequence number of its first record.
+    /// Begins the log of a database, durably. The first record gets the sequence number after `last_sequence`.
     ///
     /// # Errors
-    /// If its directory or first file cannot be written.
+    /// If the directory or the first file of the log cannot be written.
     pub fn create(disk: Arc<dyn Disk>, database: u64, number: u64, last_sequence: u64) -> Result<Self, FileError> {
         let head = Head { database, number, last_sequence, previous_bytes: 0, initial_bytes: 0 };
         Self::begin(disk, head, &[])
     }
 
-    /// Continues in a new file where [`super::replay()`] ended. All visited records are durable afterwards.
+    /// Continues in a new file where [`super::replay()`] ended. All replayed records are durable afterwards.
     ///
     /// # Errors
     /// If the file cannot be written. The log can then be replayed and resumed again.
@@ -158,7 +159,7 @@ impl Log {
         Ok(Position { epoch: state.restarts.len(), sequence })
     }
 
-    /// Waits until the record and all before it have the requested durability.
+    /// Waits until the record and all earlier records have the requested durability.
     ///
     /// # Errors
     /// If the log fails before that. The records may still be found when the log is replayed.
@@ -225,7 +226,7 @@ impl Log {
                 return Err(LogFailed::new(error));
             }
         };
-        // From here on the new file may be valid. Anything written to the old one after that would be ignored.
+        // From here on the new file may be valid. A record written to the old file would then be ignored.
         drop(file);
         if let Err(error) = MutexGuard::unlocked(&mut state, || publish(&*self.disk, head.number)) {
             return Err(self.fail(&mut state, error));
