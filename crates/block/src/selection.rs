@@ -77,7 +77,7 @@ impl Selection {
         first..end.min(self.len())
     }
 
-    /// Ordinals, among the selected rows, of the selected rows that are in `rows`, ascending.
+    /// For each selected row in `rows`, its ordinal among the selected rows. Ascending.
     pub fn ordinals(&self, rows: &RoaringBitmap) -> Vec<u32> {
         // A segment has at most 65,536 rows.
         let end = match self {
@@ -129,7 +129,7 @@ impl Selection {
         }
     }
 
-    /// Whether a selection of `rows` rows is stored as positions, unless they are consecutive.
+    /// Whether a selection of `rows` rows that are not consecutive is stored as positions.
     pub(crate) fn is_stored_as_positions(rows: usize, segment_rows: usize) -> bool {
         rows * ROWS_PER_SELECTED_MAX < segment_rows
     }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn positions_and_bits_give_the_same_selection() {
-        for (parts, left_out) in [
+        for (parts, cleared) in [
             (vec![], vec![]),
             (vec![(0, 1)], vec![]),
             (vec![(0, 1)], vec![0]),
@@ -214,13 +214,13 @@ mod tests {
                 bits.set_range(start as usize..end as usize);
                 ranges.push(start..end);
             }
-            left_out.iter().for_each(|row| bits.clear(*row as usize));
+            cleared.iter().for_each(|row| bits.clear(*row as usize));
             assert!(Selection::is_stored_as_positions(ranges.rows() as usize, 1_000), "{ranges:?}");
-            let positions = ranges.iter().flatten().filter(|row| !left_out.contains(row)).collect();
+            let positions = ranges.iter().flatten().filter(|row| !cleared.contains(row)).collect();
             assert_eq!(
                 Selection::from_positions(positions),
                 Selection::from_bitmap(bits),
-                "{ranges:?} without {left_out:?}"
+                "{ranges:?} without {cleared:?}"
             );
         }
         assert!(!Selection::is_stored_as_positions(63, 1_000));

@@ -109,8 +109,8 @@ impl Temporary {
         let is_permanent = |block: &Arc<crate::BlockFile>| !Arc::ptr_eq(block.directory(), &self.directory);
         added.retain(is_permanent);
         removed.retain(is_permanent);
-        // Only this session replaces rows of its temporary tables, and not while it has a transaction in progress. So
-        // no transaction needs relocations of temporary rows.
+        // Rows of temporary tables are replaced only by their session, while it has no transaction in progress. So no
+        // transaction needs the relocations of these rows.
         relocations.retain(|(table, _)| !table.is_temporary());
         let (temporary, changes): (Vec<Change>, Vec<Change>) = changes.into_iter().partition(Change::is_temporary);
         let changes_definitions = !temporary.iter().all(Change::changes_only_rows);

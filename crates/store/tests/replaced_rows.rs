@@ -64,7 +64,7 @@ fn all_old_rows(table: &Table, nulls: u64) -> OldRows {
         blocks: table.blocks.iter().map(|block| block.id()).collect(),
         pages: table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect(),
         nulls: vec![nulls],
-        left_out: Some(table.delta.all_deleted().map(|(container, rows)| (container, Arc::clone(rows))).collect()),
+        omitted: Some(table.delta.all_deleted().map(|(container, rows)| (container, Arc::clone(rows))).collect()),
         relocations: None,
     }
 }

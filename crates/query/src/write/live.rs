@@ -15,7 +15,7 @@ use crate::error::{QueryError, Result};
 /// Opens a segment of a block and selects its rows that are not deleted.
 ///
 /// # Errors
-/// If a section cannot be read.
+/// If the block file cannot be read.
 pub fn live_rows<'a>(table: &'a Table, open: &'a OpenBlock, segment: usize) -> Result<(SegmentReader<'a>, Selection)> {
     let mut reader = open.block().open_segment(open, segment);
     let deleted = table.delta.deleted_of_block(open.file().id()).and_then(|deleted| deleted.segment(segment));
@@ -61,8 +61,8 @@ pub fn read_rows(table: &Table, rows: &RowSet, columns: &[ColumnIndex]) -> Resul
     Ok(batches)
 }
 
-/// Describes the rows to replace when the live rows of some blocks, and of all delta pages if `with_pages`, are written
-/// to other blocks.
+/// Describes the rows that new blocks replace: all rows of `blocks` and, if `with_pages` is true, of all delta pages.
+/// The new blocks omit the rows that are deleted.
 ///
 /// # Errors
 /// If a block cannot be read.
@@ -71,10 +71,10 @@ pub fn old_rows(table: &Table, blocks: &[Arc<BlockFile>], with_pages: bool) -> R
     let pages: Vec<(ContainerId, u32)> = pages.iter().map(|page| (page.id(), page.rows() as u32)).collect();
     let containers =
         blocks.iter().filter_map(|block| ContainerId::of(block.id())).chain(pages.iter().map(|(page, _)| *page));
-    let left_out: Vec<_> =
+    let omitted: Vec<_> =
         containers.filter_map(|container| Some((container, Arc::clone(table.delta.deleted(container)?)))).collect();
     let mut nulls = Vec::new();
-    if !pages.is_empty() || !left_out.is_empty() {
+    if !pages.is_empty() || !omitted.is_empty() {
         nulls = vec![0; table.schema.len()];
         for block in blocks {
             let open = block.open(&ReadCounters::new())?;
@@ -85,5 +85,5 @@ pub fn old_rows(table: &Table, blocks: &[Arc<BlockFile>], with_pages: bool) -> R
         }
     }
     let blocks = blocks.iter().map(|block| block.id()).collect();
-    Ok(OldRows { blocks, pages, nulls, left_out: Some(left_out), relocations: None })
+    Ok(OldRows { blocks, pages, nulls, omitted: Some(omitted), relocations: None })
 }

@@ -174,17 +174,17 @@ pub struct OldRows {
     /// Number of nulls in the blocks for each column, deleted rows included. Empty if no page is replaced and no block
     /// has deleted rows.
     pub nulls: Vec<u64>,
-    /// The deleted rows that the new blocks leave out. `None` in a change from the log, which was checked before.
-    pub left_out: Option<Vec<(ContainerId, Arc<DeletedRows>)>>,
-    /// Relocations of the rows that are not left out. If given, other transactions may delete and lock these rows until
-    /// the commit: their locks and deletions are carried over to the new row ids.
+    /// The deleted rows that the new blocks omit. `None` in a change from the log, which was checked before.
+    pub omitted: Option<Vec<(ContainerId, Arc<DeletedRows>)>>,
+    /// Relocations of the rows that the new blocks contain. If given, other transactions may delete and lock these rows
+    /// until the commit. Their locks and deletions are then carried over to the new row ids.
     pub relocations: Option<Arc<RowRelocations>>,
 }
 
 impl OldRows {
     /// All rows of blocks without deleted rows.
     pub fn of_blocks(blocks: &[BlockId]) -> Self {
-        Self { blocks: blocks.to_vec(), left_out: Some(Vec::new()), ..Self::default() }
+        Self { blocks: blocks.to_vec(), omitted: Some(Vec::new()), ..Self::default() }
     }
 
     /// The ids of the blocks and pages.
@@ -193,24 +193,24 @@ impl OldRows {
         blocks.chain(self.pages.iter().map(|(page, _)| *page))
     }
 
-    /// Number of rows left out. `None` in a change from the log.
-    pub(crate) fn left_out_rows(&self) -> Option<u64> {
-        let left_out = self.left_out.as_ref()?;
-        Some(self.containers().filter_map(|container| deleted_in(left_out, container)).map(|rows| rows.count()).sum())
+    /// Number of omitted rows. `None` in a change from the log.
+    pub(crate) fn omitted_rows(&self) -> Option<u64> {
+        let omitted = self.omitted.as_ref()?;
+        Some(self.containers().filter_map(|container| deleted_in(omitted, container)).map(|rows| rows.count()).sum())
     }
 
-    /// Number of relocated rows that were not left out. `None` if the relocations are not known.
+    /// Number of relocated rows that are not omitted. `None` if the relocations are not known.
     pub(crate) fn relocated_rows(&self) -> Option<u64> {
         let relocations = self.relocations.as_ref()?;
-        let left_out = self.left_out.iter().flatten();
-        let relocated = left_out.flat_map(|(container, rows)| {
+        let omitted = self.omitted.iter().flatten();
+        let relocated = omitted.flat_map(|(container, rows)| {
             let rows = rows.segments();
             rows.filter_map(|(segment, rows)| Some(relocations.new_row_ids(*container, segment, rows)?.len()))
         });
         Some(relocations.rows().saturating_sub(relocated.sum()))
     }
 
-    /// New row ids of the deleted rows of a table that are not in `left_out`. They were deleted after the rows of the
+    /// New row ids of the deleted rows of a table that are not in `omitted`. They were deleted after the rows of the
     /// new blocks had been read, so the new blocks contain them.
     ///
     /// # Errors
@@ -218,10 +218,10 @@ impl OldRows {
     pub(crate) fn later_deletions(&self, table: &Table) -> Result<RowSet, CommitError> {
         let changed = || CommitError::RowsChanged { table: table.name.clone() };
         let mut later = RowSet::default();
-        let Some(left_out) = &self.left_out else { return Ok(later) };
+        let Some(all_omitted) = &self.omitted else { return Ok(later) };
         for container in self.containers() {
             let deleted = table.delta.deleted(container);
-            let omitted = deleted_in(left_out, container);
+            let omitted = deleted_in(all_omitted, container);
             if omitted == deleted {
                 continue;
             }
@@ -243,7 +243,7 @@ impl OldRows {
     }
 }
 
-/// The deleted rows of a container in `left_out`.
-fn deleted_in(left_out: &[(ContainerId, Arc<DeletedRows>)], container: ContainerId) -> Option<&Arc<DeletedRows>> {
-    left_out.iter().find(|(omitted, _)| *omitted == container).map(|(_, rows)| rows)
+/// The deleted rows of a container in `omitted`.
+fn deleted_in(omitted: &[(ContainerId, Arc<DeletedRows>)], container: ContainerId) -> Option<&Arc<DeletedRows>> {
+    omitted.iter().find(|(id, _)| *id == container).map(|(_, rows)| rows)
 }

@@ -390,7 +390,7 @@ impl ParsedChange<'_> {
             ChangeJson::AppendBlocks { table, blocks: new } => Change::AppendBlocks { table, blocks: blocks(new) },
             ChangeJson::ReplaceRows { table, blocks: old, pages, nulls, new, order } => {
                 let (old, pages, nulls) = (old.into_owned(), pages.into_owned(), nulls.into_owned());
-                let old = OldRows { blocks: old, pages, nulls, left_out: None, relocations: None };
+                let old = OldRows { blocks: old, pages, nulls, omitted: None, relocations: None };
                 Change::ReplaceRows { table, old, new: blocks(new), order }
             }
             ChangeJson::SetDesign { table, design } => {

@@ -1,8 +1,8 @@
 //! Sequences: series of numbers from which columns take their default values.
 //!
-//! Each number is used once, even if the transaction that takes it rolls back. So a separate commit takes numbers, and
-//! the rollback does not undo that commit. A transaction that has created or restarted the sequence takes numbers in
-//! its own commit instead, because no other transaction sees that sequence yet.
+//! Each number is taken in a commit of its own, which a rollback of the transaction does not undo. So no number is
+//! taken twice, unless the sequence starts over. A transaction that has created or restarted the sequence takes numbers
+//! as part of its own changes instead, because no other transaction sees the new sequence yet.
 
 use serde::{Deserialize, Serialize};
 use taut_types::LogicalType;

@@ -57,7 +57,7 @@ pub(crate) struct SparseIndex {
 #[derive(Clone, Debug)]
 struct RunOrder {
     blocks: Range<usize>,
-    /// The column whose bounds ascend or descend from block to block. `None` if the bounds of no column do.
+    /// The column whose bounds are sorted from block to block, and the direction. `None` if the bounds are not sorted.
     sorted_by: Option<(ColumnIndex, Direction)>,
 }
 

@@ -118,10 +118,10 @@ fn remove_old_rows(
     let deleted: u64 =
         old.containers().filter_map(|container| table.delta.deleted(container)).map(|rows| rows.count()).sum();
     let found = total_rows(new.iter().map(NewBlock::entry));
-    // The log does not record how many of the deleted rows the new blocks leave out. In a replay, this count is the
+    // The log does not record how many of the deleted rows the new blocks omit. In a replay, this count is the
     // difference between the rows of the old and of the new blocks.
-    let left_out = old.left_out_rows().unwrap_or(expected.saturating_sub(found).min(deleted));
-    expected = expected.saturating_sub(left_out);
+    let omitted = old.omitted_rows().unwrap_or(expected.saturating_sub(found).min(deleted));
+    expected = expected.saturating_sub(omitted);
     let differ = |found| Err(CommitError::RowsDiffer { table: table.name.clone(), expected, found });
     if expected != found {
         return differ(found);
@@ -131,7 +131,7 @@ fn remove_old_rows(
     {
         return differ(moved);
     }
-    if left_out > 0 || !old.pages.is_empty() {
+    if omitted > 0 || !old.pages.is_empty() {
         if old.nulls.len() != table.schema.len() {
             return Err(columns_error(&table.name, &table.schema, "counts of nulls".to_owned()));
         }
@@ -140,8 +140,8 @@ fn remove_old_rows(
             new.iter().for_each(|block| statistics.merge(&block.statistics[column]));
             statistics.rows -= before;
             statistics.nulls = statistics.nulls.saturating_sub(old.nulls[column]);
-            // The minimum or maximum may be among the rows left out.
-            statistics.exact &= left_out == 0;
+            // The minimum or maximum may be among the omitted rows.
+            statistics.exact &= omitted == 0;
         }
     }
     blocks.into_iter().for_each(|block| table.delta.forget_block(block));

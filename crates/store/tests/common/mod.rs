@@ -237,9 +237,9 @@ pub fn open(disk: &SimulatedDisk) -> Result<Store, OpenError> {
 pub fn all_old_rows(table: &Table) -> OldRows {
     let blocks = table.blocks.iter().map(|block| block.id()).collect();
     let pages = table.delta.pages().iter().map(|page| (page.id(), page.rows() as u32)).collect();
-    let left_out = table.delta.all_deleted().map(|(container, rows)| (container, rows.clone())).collect();
+    let omitted = table.delta.all_deleted().map(|(container, rows)| (container, rows.clone())).collect();
     let nulls = table.statistics.iter().map(|column| column.nulls).collect();
-    OldRows { blocks, pages, nulls, left_out: Some(left_out), relocations: None }
+    OldRows { blocks, pages, nulls, omitted: Some(omitted), relocations: None }
 }
 
 /// Relocation of all rows of a table to a new block. The rows have been read and written, but not replaced in the

@@ -361,7 +361,7 @@ impl World {
         });
         let (old, new) = (relocation.rows.clone(), relocation.new.first().map(|block| block.entry().id));
         let deleted = |catalog: &Catalog| catalog.table_of(id).unwrap().delta.all_deleted().count();
-        let has_new_deletions = is_current && relocation.old.left_out.as_ref().unwrap().len() < deleted(&snapshot);
+        let has_new_deletions = is_current && relocation.old.omitted.as_ref().unwrap().len() < deleted(&snapshot);
         let result = relocation.commit(self.store());
         assert_eq!(result.is_ok(), is_current, "{}: {result:?}", self.context);
         if result.is_err() {

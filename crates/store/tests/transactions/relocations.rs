@@ -259,7 +259,7 @@ fn a_grown_page_and_wrong_relocations_are_refused() {
     assert!(is_refused(relocate_by(&|rows| rows.truncate(17))));
     assert!(is_refused(relocate_by(&|rows| rows[3] = rows[4])));
     // A deleted row instead of an existing one.
-    let left_out = {
+    let deleted_row = {
         let (container, rows) = store
             .snapshot()
             .table_of(table)
@@ -272,7 +272,7 @@ fn a_grown_page_and_wrong_relocations_are_refused() {
         let (segment, rows) = rows.segments().next().map(|(segment, rows)| (segment, rows.min().unwrap())).unwrap();
         taut_store::RowId::new(container, segment, rows as u16)
     };
-    assert!(matches!(relocate_by(&|rows| rows[3] = left_out), Err(CommitError::RowsDiffer { .. })));
+    assert!(matches!(relocate_by(&|rows| rows[3] = deleted_row), Err(CommitError::RowsDiffer { .. })));
     let kept = all_old_rows(store.snapshot().table_of(table).unwrap());
     assert_eq!(kept.blocks.len(), 2, "nothing has changed");
     relocate_by(&|_| ()).unwrap();
