@@ -54,7 +54,7 @@ pub struct Mover {
     process: u32,
 }
 
-/// State shared by sessions and the thread.
+/// State of the mover, the background thread that runs compaction. Shared by sessions and the thread.
 pub(crate) struct MoverState {
     pub options: Arc<MoverOptions>,
     pub status: Mutex<Status>,

@@ -37,7 +37,7 @@ pub use bytes::{is_bytes, read as read_bytes};
 pub use casts::{statement_cast, with_statement_casts};
 pub use dates::{is_temporal, read as read_dates};
 pub use floats::{is_float, narrowing_error, parse_float, read as read_floats};
-pub use functions::{TYPES, TypeOid, type_oid};
+pub use functions::{PgType, TYPES, find_type};
 pub use guards::{Guards, guarded};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;

@@ -1,5 +1,6 @@
-//! System tables: the schema `taut`. Each table has its own file, with its declaration and its rows. The declarations
-//! are also the source of `information_schema`, of completion in the shell, and of docs/reference/system-tables.md.
+//! System tables: the schema `taut`. Each table has a module, which declares the table and computes its rows. The
+//! declarations are also the source of `information_schema`, of completion in the shell, and of
+//! docs/reference/system-tables.md.
 
 mod blocks;
 mod columns;
@@ -142,13 +143,14 @@ type SystemRows = Box<dyn Iterator<Item = Result<Vec<ArrayRef>>> + Send>;
 pub struct SystemState {
     pub store: Arc<Store>,
     pub snapshot: Arc<Catalog>,
+    /// State of the background thread that runs compaction.
     pub mover: Arc<MoverState>,
     pub settings: Arc<SettingValues>,
-    /// Whether the store and the snapshot are those of an attached database, unlike the rest.
+    /// Whether `store` and `snapshot` are of an attached database. `mover` and `settings` never are.
     pub is_attached: bool,
 }
 
-/// Returns one batch for each table of the snapshot, which `rows` computes.
+/// Computes one batch for each table of the snapshot, by a call of `rows`.
 fn each_table(state: &SystemState, rows: impl Fn(&Table) -> Result<Vec<ArrayRef>> + Send + 'static) -> SystemRows {
     let tables: Vec<_> = state.snapshot.tables().cloned().collect();
     Box::new(tables.into_iter().map(move |table| rows(&table)))

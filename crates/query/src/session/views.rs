@@ -32,7 +32,7 @@ impl QuerySession {
         Ok(Outcome::Done(Done::with_tag("ALTER VIEW")))
     }
 
-    /// Renames a column of a view that no other view reads.
+    /// Renames a column of a view. Returns an error if another view reads the view.
     pub(super) async fn rename_view_column(&self, name: &str, column: &str, new_name: &str) -> Result<()> {
         self.in_transaction(async |target: Changes| {
             let snapshot = target.snapshot();

@@ -355,7 +355,7 @@ fn reads_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
 pub(super) fn sort_rows(key: &SortKey, rows: &Arc<LoadInput>, context: Arc<TaskContext>) -> Result<CoercedStream> {
     let schema = &rows.coercion.schema;
     let Some(ordering) = key.ordering(schema) else {
-        return datafusion::common::internal_err!("a sort key has a column");
+        return datafusion::common::internal_err!("the sort key has no columns");
     };
     let partition =
         |partition| Arc::new(LoadPartition { rows: Arc::clone(rows), partition }) as Arc<dyn PartitionStream>;

@@ -15,19 +15,19 @@ mod intervals;
 mod lists;
 mod number_patterns;
 mod numbers;
+mod pg_types;
 mod regex;
 mod regex_syntax;
 mod strptime;
 mod text;
 mod truncation;
 mod type_names;
-mod type_oids;
 mod users;
 mod version;
 
 use datafusion::execution::SessionStateBuilder;
 
-pub use self::type_oids::{TYPES, TypeOid, type_oid};
+pub use self::pg_types::{PgType, TYPES, find_type};
 
 use self::definition::Definition;
 
@@ -42,12 +42,12 @@ static CALENDAR: [Definition; 7] = calendar::FUNCTIONS;
 static BUCKETS: [Definition; 2] = buckets::FUNCTIONS;
 static STRPTIME: [Definition; 2] = strptime::FUNCTIONS;
 static LISTS: [Definition; 3] = lists::FUNCTIONS;
-static TYPE_OIDS: [Definition; 1] = type_oids::FUNCTIONS;
+static PG_TYPES: [Definition; 1] = pg_types::FUNCTIONS;
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
     let topics: [&'static [Definition]; 12] = [
         &FORMAT, &ENCODING, &DEGREES, &NUMBERS, &TEXT, &REGEX, &INTERVALS, &CALENDAR, &BUCKETS, &STRPTIME, &LISTS,
-        &TYPE_OIDS,
+        &PG_TYPES,
     ];
     topics.into_iter().flatten()
 }

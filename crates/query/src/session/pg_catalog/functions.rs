@@ -68,7 +68,7 @@ pub const NAMES: SystemCatalog = SystemCatalog {
         ("taut object", CatalogType::BigInt),
         ("taut name", CatalogType::Text),
         ("taut is visible", CatalogType::Boolean),
-        ("taut shortest", CatalogType::Text),
+        ("taut shortest name", CatalogType::Text),
     ],
     rows: |objects: &Objects<'_>| {
         let mut rows = Vec::new();
@@ -77,9 +77,9 @@ pub const NAMES: SystemCatalog = SystemCatalog {
             let (schema, name) = (quote_identifier(&schema), quote_identifier(&name));
             let is_visible = objects.is_visible(relation);
             let qualified = format!("{schema}.{name}");
-            let shortest = if is_visible { &name } else { &qualified };
+            let shortest_name = if is_visible { &name } else { &qualified };
             let mut add = |text_of_name: &str| {
-                rows.push(vec![oid(relation.oid), text(text_of_name), flag(is_visible), text(shortest)]);
+                rows.push(vec![oid(relation.oid), text(text_of_name), flag(is_visible), text(shortest_name)]);
             };
             add(&qualified);
             if is_visible {

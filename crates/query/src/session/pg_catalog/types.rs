@@ -3,7 +3,7 @@
 use datafusion::arrow::datatypes::DataType;
 use taut_types::LogicalType;
 
-use crate::expressions::{TYPES, TypeOid, type_oid};
+use crate::expressions::{PgType, TYPES, find_type};
 
 use super::objects::PG_CATALOG_OID;
 use super::{CatalogType, SystemCatalog, flag, integer, oid, small, text};
@@ -57,7 +57,7 @@ pub const PG_TYPE: SystemCatalog = SystemCatalog {
                 oid(if category == "S" { super::server::COLLATION_OID } else { 0 }),
             ]
         };
-        let of_array = |item: &TypeOid| row(item.array, format!("_{}", item.name), -1, "A", item.oid, 0);
+        let of_array = |item: &PgType| row(item.array, format!("_{}", item.name), -1, "A", item.oid, 0);
         let items = TYPES.iter().map(|item| row(item.oid, item.name.into(), item.bytes, item.category, 0, item.array));
         items.chain(TYPES.iter().filter(|item| item.array != 0).map(of_array)).collect()
     },
@@ -81,7 +81,7 @@ pub fn of_column(logical: LogicalType) -> (i64, i16, i32) {
         LogicalType::Varchar => ("varchar", -1),
         LogicalType::Bytea => ("bytea", -1),
     };
-    let found = type_oid(name);
+    let found = find_type(name);
     (found.oid, found.bytes, modifier)
 }
 
@@ -100,7 +100,7 @@ pub fn of_query_column(data_type: &DataType) -> (i64, i16, i32) {
         data_type if data_type.is_integer() => "int8",
         _ => "unknown",
     };
-    let found = type_oid(name);
+    let found = find_type(name);
     (found.oid, found.bytes, -1)
 }
 

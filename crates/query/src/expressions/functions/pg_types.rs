@@ -18,7 +18,7 @@ pub(super) const FUNCTIONS: [Definition; 1] = [Definition {
 
 /// A type of PostgreSQL, as in `pg_type`.
 #[derive(Debug)]
-pub struct TypeOid {
+pub struct PgType {
     pub oid: i64,
     /// Name in `pg_type`.
     pub name: &'static str,
@@ -39,14 +39,14 @@ const fn of(
     bytes: i16,
     category: &'static str,
     array: i64,
-) -> TypeOid {
-    TypeOid { oid, name, sql_name, bytes, category, array }
+) -> PgType {
+    PgType { oid, name, sql_name, bytes, category, array }
 }
 
-const UNKNOWN: TypeOid = of(705, "unknown", "unknown", -2, "X", 0);
+const UNKNOWN: PgType = of(705, "unknown", "unknown", -2, "X", 0);
 
 /// The types that columns of tables, views and system catalogs can have.
-pub const TYPES: [TypeOid; 17] = [
+pub const TYPES: [PgType; 17] = [
     of(16, "bool", "boolean", 1, "B", 1000),
     of(17, "bytea", "bytea", -1, "U", 1001),
     of(20, "int8", "bigint", 8, "N", 1016),
@@ -67,7 +67,7 @@ pub const TYPES: [TypeOid; 17] = [
 ];
 
 /// Looks up a type by its name in `pg_type`. Returns `unknown` if no type has the name.
-pub fn type_oid(name: &str) -> TypeOid {
+pub fn find_type(name: &str) -> PgType {
     TYPES.into_iter().find(|known| known.name == name).unwrap_or(UNKNOWN)
 }
 
