@@ -46,8 +46,8 @@ pub(crate) use self::values::rewrite_values_with_queries;
 /// Rewrites syntax that the planner does not support, everywhere in a statement.
 ///
 /// # Errors
-/// If a part of the statement is not supported, or is syntax that PostgreSQL rejects. If a window definition extends
-/// another one, as in `OVER (w ORDER BY a)`, that does not exist or cannot be extended.
+/// If a part of the statement is not supported, or is syntax that PostgreSQL rejects. If a window refers to another
+/// window, as in `OVER (w ORDER BY a)`, and `w` does not exist or cannot be refined.
 pub(crate) fn desugar(statement: &mut PlannerStatement) -> Result<(), SqlError> {
     match statement {
         PlannerStatement::Statement(ast) => match ast.as_mut().visit(&mut Desugar::default()) {
@@ -169,9 +169,14 @@ fn cast_exponent_literal(expression: &mut Expr) {
 }
 
 /// Regroups `a IS DISTINCT FROM b AND c` as `(a IS DISTINCT FROM b) AND c`. The parser reads everything after `FROM` as
-/// the right operand. Inner expressions are visited first. A `NOT` or `AND` to the left of `a` then has the regrouped
-/// expression as its operand, so it is regrouped too. Parentheses in the statement are nodes of the tree, so an `AND`
-/// or `OR` within them is not regrouped.
+/// the right operand. Inner expressions are visited first, so an outer `NOT` or `AND` finds a regrouped operand and is
+/// regrouped too. Parentheses in the statement are nodes of the tree, so an `AND` or `OR` within them is not regrouped.
+///
+/// ```text
+/// parsed               NOT (a IS DISTINCT FROM (b AND c))
+/// inner expression     NOT ((a IS DISTINCT FROM b) AND c)
+/// outer expression     (NOT (a IS DISTINCT FROM b)) AND c
+/// ```
 fn regroup_distinct_from(expression: &mut Expr) {
     let binds_weaker: fn(&BinaryOperator) -> bool = match expression {
         Expr::BinaryOp { op: BinaryOperator::And, .. } => |op| matches!(op, BinaryOperator::Or),

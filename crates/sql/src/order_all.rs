@@ -1,8 +1,9 @@
 //! `ORDER BY ALL` of queries whose number of columns is known only when they are planned: `SELECT *`, `UNION` and
 //! `VALUES`.
 //!
-//! The planner orders `SELECT *` by the column names, which may be equal, and ignores the clause in the other two.
-//! Therefore this module marks the clause, and the caller replaces the mark in the plan:
+//! The planner orders `SELECT *` by column name, which is ambiguous if two columns have the same name. It ignores the
+//! clause in `UNION` and `VALUES`. Therefore this module marks the clause, and the caller replaces the mark in the
+//! plan:
 //!
 //! ```text
 //! written    SELECT * FROM t ORDER BY ALL DESC

@@ -1,7 +1,7 @@
 //! Waits on the calling thread for a future that other threads complete.
 //!
-//! Timers of the runtime depend on its own threads, which may all be busy. A waiting thread therefore measures its time
-//! itself. It notices a cancellation at once and calls its callback on time, even if all other threads are busy.
+//! Timers of the runtime depend on its own threads, which may all be busy. The waiting thread therefore measures its
+//! time itself. It reacts to a wake-up at once and calls `next` on time, even if all other threads are busy.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ pub(super) struct RegexOperator {
 }
 
 impl RegexOperator {
-    /// Returns the regular expression operator that `operator` is. Returns `None` for other operators.
+    /// Converts a regular expression operator. Returns `None` for other operators.
     pub fn of(operator: &BinaryOperator) -> Option<Self> {
         let (ignores_case, is_negated) = match operator {
             BinaryOperator::PGRegexMatch => (false, false),

@@ -5,7 +5,7 @@
 //!   pg_get_constraintdef(x)   (SELECT definition FROM definitions WHERE object = x)
 //!   to_regclass('t')          (SELECT object FROM names WHERE name = 't')
 //!   't'::regclass             the same, and an error if there is no t
-//!   x::regclass               (SELECT shortest FROM names WHERE object = x)
+//!   x::regclass               (SELECT shortest_name FROM names WHERE object = x)
 //! ```
 
 use datafusion_sql::sqlparser::ast::{CastKind, DataType, Expr, Function, ObjectName, ObjectNamePart, Value};
@@ -55,8 +55,8 @@ pub(super) fn rewrite_cast(expression: &mut Expr) {
     }
 }
 
-/// Rewrites a cast to `regclass`: a string literal to the oid of that relation, another value to the name of the
-/// relation with that oid.
+/// Rewrites a cast to `regclass`. A string literal is the name of a relation, and becomes its oid. Any other value is
+/// an oid, and becomes the name of the relation.
 fn relation_of(value: &Expr) -> Expr {
     let Some(name) = text_of(value) else {
         return template(NAME_OF_OID, std::slice::from_ref(value));
@@ -67,7 +67,7 @@ fn relation_of(value: &Expr) -> Expr {
 
 /// Subquery that returns the name of the relation with oid `$1`.
 const NAME_OF_OID: &str =
-    "(SELECT max(\"taut shortest\") FROM pg_catalog.\"taut object names\" WHERE \"taut object\" = $1)";
+    "(SELECT max(\"taut shortest name\") FROM pg_catalog.\"taut object names\" WHERE \"taut object\" = $1)";
 /// Subquery that returns the oid of the relation with name `$1`.
 const OID_OF_NAME: &str = "(SELECT \"taut object\" FROM pg_catalog.\"taut object names\" WHERE \"taut name\" = $1)";
 
