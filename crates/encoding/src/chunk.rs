@@ -56,7 +56,7 @@ impl Chunk {
         let validity = if head.nulls > 0 && head.nulls < rows {
             let bits = BooleanBuffer::new(parts.read_part(rows.div_ceil(8), "validity")?, 0, rows);
             if bits.count_set_bits() != rows - head.nulls {
-                return Err(CorruptChunk { at: 8, expected: "the number of nulls in the validity" });
+                return Err(CorruptChunk { at: 8, expected: "as many nulls as the validity has" });
             }
             Some(bits)
         } else {
@@ -65,7 +65,7 @@ impl Chunk {
         let is_float = matches!(logical, LogicalType::Real | LogicalType::Double);
         let values = if head.nulls == rows {
             if head.encoding != Encoding::Constant {
-                return Err(CorruptChunk { at: 0, expected: "encoding constant where all rows are null" });
+                return Err(CorruptChunk { at: 0, expected: "the constant encoding, because all rows are null" });
             }
             ChunkValues::Null
         } else if logical.is_bytes() {
@@ -311,9 +311,9 @@ impl Chunk {
             && numbers.filter_selected(&predicate.condition, predicate.negated, selected, selection)
     }
 
-    /// Extremes of groups of neighbouring values, in about a twentieth of the chunk's bytes. With them,
-    /// [`Chunk::find_by_extremes`] is faster than [`Chunk::filter`] if few rows pass and their values are at the
-    /// `extreme` end of the value range. Returns `None` if the encoding has no extremes.
+    /// The minimum of each group of neighbouring values, or the maximum if `extreme` is the maximum. They take about a
+    /// twentieth of the chunk's bytes. With them, [`Chunk::find_by_extremes`] is faster than [`Chunk::filter`] if few
+    /// rows pass and their values are at this end of the value range. Returns `None` if the encoding has no extremes.
     pub fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         match &self.values {
             ChunkValues::Numbers(numbers) => numbers.extremes(extreme),
@@ -426,7 +426,7 @@ impl Chunk {
         match self.codes() {
             Some(codes) => codes.filter_flags(entry_passes.iter(), rows.clone(), selection),
             None => {
-                assert!(self.encoding == Encoding::Constant, "the chunk has a dictionary");
+                assert!(self.encoding == Encoding::Constant, "a chunk without a dictionary must be constant");
                 if !entry_passes.iter().next().unwrap_or(false) {
                     selection.clear_range(rows.clone());
                 }
@@ -447,15 +447,15 @@ impl Chunk {
         }
     }
 
-    /// Checks the parts of the chunk that [`Chunk::parse`] does not check: that the ends of text and bytes ascend, and
-    /// that text is UTF-8.
+    /// Checks the parts of the chunk that [`Chunk::parse`] does not check: that the end offsets of text and bytes
+    /// ascend, and that text is UTF-8.
     ///
     /// # Errors
     /// If a row cannot be read as it was written.
     pub fn check(&self) -> Result<(), CorruptChunk> {
         match &self.values {
             ChunkValues::Bytes(bytes) if !bytes.is_valid(self.rows) => {
-                Err(CorruptChunk { at: 64, expected: "values that end in order and are UTF-8 where they are text" })
+                Err(CorruptChunk { at: 64, expected: "ascending end offsets of values, and valid UTF-8 in text" })
             }
             _ => Ok(()),
         }

@@ -1,8 +1,9 @@
-//! Predicate on numbers, translated once into the lanes (fixed-width unsigned integers) that hold a chunk's numbers.
+//! Predicate on numbers, translated once so that it compares lanes.
 //!
-//! Lanes are unsigned and count from an origin: the base of packed numbers, or zero for codes and plain numbers.
-//! Negative plain numbers are then in the upper half of the lanes. A subtraction that wraps around handles all of
-//! these cases, for bounds that lanes can hold: `low <= x <= high` is `x - low <= high - low`.
+//! A lane is an unsigned integer that holds `number - origin`, modulo the range of the integer. The origin is the base
+//! of packed numbers, or zero for codes and plain numbers. So negative plain numbers become lanes in the upper half of
+//! the range. For bounds that lanes can hold, one subtraction that wraps around handles all of these cases:
+//! `low <= x <= high` is `x - low <= high - low`.
 
 use std::ops::Range;
 
@@ -45,8 +46,8 @@ enum Kind<L> {
 }
 
 impl<L: Lane> LanePredicate<L> {
-    /// Translates a predicate for lanes that hold the numbers of `domain`, its least and greatest number, counted from
-    /// `origin`. A predicate on bytes or nulls fails for every lane, before negation.
+    /// Translates a predicate. A lane is a number minus `origin`. `domain` is the least and the greatest number that
+    /// lanes can hold. A predicate on bytes or nulls fails for every lane, before negation.
     pub(crate) fn new(predicate: &DatumPredicate, negated: bool, domain: (i128, i128), origin: i128) -> Self {
         let lane = |number: i128| L::from_i128(number.wrapping_sub(origin));
         let kind = match predicate {
@@ -155,7 +156,7 @@ impl<L: Lane> LanePredicate<L> {
         }
     }
 
-    /// Clears the rows of a range that fail. The source must have the vectors of all rows.
+    /// Clears the rows of a range that fail. `source` must have the vectors of all rows.
     pub(crate) fn filter(&self, source: LaneSource<L>, rows: Range<usize>, selection: &mut Bitmap) {
         if let Some(all) = self.fixed_result() {
             if !all {
@@ -175,8 +176,9 @@ impl<L: Lane> LanePredicate<L> {
         self.retain(source.vectors(whole.clone()), selection.vectors_mut(whole));
     }
 
-    /// Selects the rows of a source that pass, and no others. Works part by part: sets the bits of a part, then clears
-    /// those of failing rows while the part is in the L1 cache. `vector_bytes` is the length of a vector of the source.
+    /// Selects the rows of a source that pass, and no others. `vector_bytes` is the length of a vector of the source.
+    /// Works part by part: sets all bits of a part, and clears the bits of failing rows while the part is in the L1
+    /// cache.
     pub(crate) fn select(&self, source: LaneSource<L>, vector_bytes: usize, rows: usize, selection: &mut Bitmap) {
         selection.reset(rows);
         let vectors = if self.fixed_result().is_none() { rows / VECTOR_ROWS } else { 0 };
@@ -230,7 +232,7 @@ impl<L: Lane> LanePredicate<L> {
         let target = &mut ordered;
         with_wide_vectors(move || {
             for (lane, bits) in target.iter_mut().zip(bits) {
-                // The bits below the sign are inverted if the sign is set.
+                // If the sign bit is set, all other bits are inverted.
                 let inverted = L::default().minus(bits.shr(L::BITS - 1)).shr(1);
                 *lane = bits.xor(inverted);
             }
@@ -306,8 +308,8 @@ impl<L: Lane> LanePredicate<L> {
     }
 }
 
-/// Clears the rows of `rows` in `selection` whose bit in the mask of their vector is zero. Skips vectors without a
-/// selected row. `mask_of` returns the mask of the vector at an index.
+/// Clears each row of `rows` in `selection` whose mask bit is zero. `mask_of` returns the mask of the vector at an
+/// index. Vectors without a selected row are skipped.
 pub(crate) fn filter_vectors(
     rows: Range<usize>,
     selection: &mut Bitmap,

@@ -25,7 +25,7 @@ impl<'v, N: Native> Statistics<'v, N> {
                 min = min.min(*value);
                 max = max.max(*value);
             }
-            // Runs are counted in parts of 128 pairs of neighbours, so that each count fits a byte.
+            // Neighbours that differ are counted in parts of 128 pairs, so that each count fits a byte.
             for part in 0..values.len().div_ceil(128) {
                 let left = &values[part * 128..values.len().min(part * 128 + 128)];
                 let right = &values[part * 128 + 1..values.len().min(part * 128 + 129)];
@@ -45,17 +45,17 @@ impl<'v, N: Native> Statistics<'v, N> {
         8 * self.plain_bytes
     }
 
-    /// Distance of the greatest number from the least. Returns `None` if it overflows 128 bits.
+    /// `max - min`. Returns `None` if it overflows 128 bits.
     pub(crate) fn spread(&self) -> Option<i128> {
         self.max.to_number().checked_sub(self.min.to_number())
     }
 
-    /// Bits of the greatest distance from the least number. Returns `None` if they are more than 64.
+    /// Number of bits of `max - min`. Returns `None` if it is more than 64.
     pub(crate) fn width(&self) -> Option<usize> {
         packed::width_of(self.min, self.max)
     }
 
-    /// Bits of the greatest number. Returns `None` if they are more than 64, or if a number is negative.
+    /// Number of bits of `max`. Returns `None` if it is more than 64, or if a number is negative.
     pub(crate) fn width_from_zero(&self) -> Option<usize> {
         packed::width_of(N::from_number(0), self.max).filter(|_| self.min.to_number() >= 0)
     }

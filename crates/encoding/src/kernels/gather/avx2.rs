@@ -1,4 +1,4 @@
-//! Reads numbers at some rows, eight or four at a time, with AVX2.
+//! Reads numbers at given rows of a chunk, eight or four at a time, with AVX2.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -8,43 +8,51 @@ use crate::VECTOR_ROWS;
 /// Rows that are read together.
 const ROWS: usize = 8;
 
-/// Reverses the bits of the three-bit number in each byte.
+/// Reverses the lowest three bits of each byte. The other bits must be zero.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn reversed(numbers: __m256i) -> __m256i {
+fn reversed(bytes: __m256i) -> __m256i {
     let order = _mm256_set1_epi64x(0x0703_0501_0602_0400);
-    _mm256_shuffle_epi8(order, numbers)
+    _mm256_shuffle_epi8(order, bytes)
 }
 
-/// Positions of the numbers of eight rows.
+/// Positions of the numbers at eight rows. Packed words are stored in lines of 128 bytes. A line has one word of each
+/// lane.
 struct BitPositions {
-    /// The word of the lane that the number begins in.
-    words: __m256i,
-    /// Bit of the lane's word at which the number begins.
+    /// Index of the line with the number's first word.
+    lines: __m256i,
+    /// Offset of the number in its first word, in bits.
     shifts: __m256i,
-    /// The lane.
+    /// The lane of the number.
     lanes: __m256i,
 }
 
-/// Positions of the numbers at eight rows. A row is 1,024 times its vector, plus 128 times the low three bits of its
-/// row of lanes, plus 16 times the other bits of its row of lanes in reverse, plus its lane; see
-/// `bit_packing::first_index`. Words are counted in rows of 128 bytes.
+/// Computes the positions of the numbers at eight rows of a chunk. The bits of a row are:
+///
+/// ```text
+/// | vector   | low    | high, reversed | lane     |
+/// | 31 .. 10 | 9 .. 7 | 6 .. n         | n-1 .. 0 |      2^n lanes in a vector
+/// ```
+///
+/// `high` and `low` together are the ordinal of the number in its lane. The bits of `high` are in reverse order. See
+/// `bit_packing::first_index`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn bit_positions<const BITS: i32>(width: __m256i, rows: __m256i) -> BitPositions {
-    let all = |number: u32| _mm256_set1_epi32(number as i32);
+    let all = |value: u32| _mm256_set1_epi32(value as i32);
     let by = |shift: i32| _mm_cvtsi32_si128(shift);
-    // 1,024 / BITS lanes of a vector.
+    // Number of lanes in a vector.
     let lanes = VECTOR_ROWS as u32 / BITS as u32;
     let lane = _mm256_and_si256(rows, all(lanes - 1));
-    let sixteenths = _mm256_srli_epi32::<4>(_mm256_and_si256(rows, all(127 & !(lanes - 1))));
-    let eighth = _mm256_and_si256(_mm256_srli_epi32::<7>(rows), all(7));
-    let row = _mm256_or_si256(_mm256_slli_epi32::<3>(reversed(sixteenths)), eighth);
-    let bit = _mm256_mullo_epi32(row, width);
-    let vector = _mm256_mullo_epi32(_mm256_srli_epi32::<10>(rows), width);
+    let reversed_bits = _mm256_srli_epi32::<4>(_mm256_and_si256(rows, all(127 & !(lanes - 1))));
+    let low_bits = _mm256_and_si256(_mm256_srli_epi32::<7>(rows), all(7));
+    let ordinal = _mm256_or_si256(_mm256_slli_epi32::<3>(reversed(reversed_bits)), low_bits);
+    let bit = _mm256_mullo_epi32(ordinal, width);
+    // A vector has one line for each bit of the width.
+    let vector_line = _mm256_mullo_epi32(_mm256_srli_epi32::<10>(rows), width);
     let word = _mm256_srl_epi32(bit, by(BITS.trailing_zeros() as i32));
     let shifts = _mm256_and_si256(bit, all(BITS as u32 - 1));
-    BitPositions { words: _mm256_add_epi32(vector, word), shifts, lanes: lane }
+    BitPositions { lines: _mm256_add_epi32(vector_line, word), shifts, lanes: lane }
 }
 
 #[inline]
@@ -57,19 +65,19 @@ fn load(rows: &[u32; ROWS]) -> __m256i {
 /// Declares the function for one lane type. `$eight` reads the numbers at eight rows.
 macro_rules! gather {
     ($name:ident, $lane:ident, $eight:expr) => {
-        /// Writes the number of each row to the cell at the same index. The machine must have AVX2.
+        /// Writes the number at `rows[i]` to `out[i]`, for each index `i`. The machine must have AVX2.
         ///
         /// # Panics
-        /// If a row is past the packed vectors, the width is zero or greater than the bits of a lane, or the numbers of
-        /// cells and rows differ.
+        /// If a row is past the packed vectors, the width is zero or greater than the bits of a lane, or `rows` and
+        /// `out` have different lengths.
         #[target_feature(enable = "avx2")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             const BITS: usize = <$lane>::BITS as usize;
             assert!((1..=BITS).contains(&width), "a packed number has at least one bit and fits a lane");
             let vectors = packed.len() / (VECTOR_ROWS / BITS * width);
             let last = rows.iter().fold(0, |last, row| last.max(*row));
-            assert!((last as usize) < vectors * VECTOR_ROWS, "a row of the vectors");
-            assert!(size_of_val(packed) <= i32::MAX as usize, "positions have 32 bits");
+            assert!((last as usize) < vectors * VECTOR_ROWS, "rows must be within the packed vectors");
+            assert!(size_of_val(packed) <= i32::MAX as usize, "word indexes have 32 bits");
             assert_eq!(rows.len(), out.len(), "a cell for each row");
             let (eights, rest) = rows.as_chunks::<ROWS>();
             let (cells, rest_cells) = out.as_chunks_mut::<ROWS>();
@@ -83,7 +91,7 @@ macro_rules! gather {
             let mut padded = [0; ROWS];
             padded[..rest.len()].copy_from_slice(rest);
             if !rest.is_empty() {
-                // SAFETY: as above. The padding is row 0, which exists if any row does.
+                // SAFETY: as above. The padding is row 0, which exists because `rest` is not empty.
                 let numbers = unsafe { $eight(width, packed, load(&padded)) };
                 for (cell, number) in rest_cells.iter_mut().zip(numbers) {
                     cell.write(number as $lane);
@@ -140,30 +148,30 @@ unsafe fn words_64(base: *const i64, indexes: __m128i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn gather_eight<const BITS: i32, L>(width: usize, packed: &[L], rows: __m256i) -> [u32; ROWS] {
-    let all = |number: i32| _mm256_set1_epi32(number);
+    let all = |value: i32| _mm256_set1_epi32(value);
     let by = |shift: i32| _mm_cvtsi32_si128(shift);
     let widths = all(width as i32);
-    let BitPositions { words, shifts, lanes } = bit_positions::<BITS>(widths, rows);
-    // Converts the positions to words of 32 bits, and bits in them.
+    let BitPositions { lines, shifts, lanes } = bit_positions::<BITS>(widths, rows);
+    // Converts each position to the index of a 32-bit word and the offset of the lane in this word, in bits.
     let lanes_of_word = 32 / BITS;
     let lane_words = _mm256_srl_epi32(lanes, by(lanes_of_word.trailing_zeros() as i32));
-    let words = _mm256_add_epi32(_mm256_slli_epi32::<5>(words), lane_words);
+    let words = _mm256_add_epi32(_mm256_slli_epi32::<5>(lines), lane_words);
     let lane_bits = _mm256_mullo_epi16(_mm256_and_si256(lanes, all(lanes_of_word - 1)), all(BITS));
     let lane_of = |words| _mm256_and_si256(_mm256_srlv_epi32(words, lane_bits), all((u32::MAX >> (32 - BITS)) as i32));
     let is_split = _mm256_cmpgt_epi32(_mm256_add_epi32(shifts, widths), all(BITS));
-    // If a number ends in its first word, `next` is the same word. The mask of the number removes its bits.
+    // If a number ends in its first word, `next` is the same word. `number_mask` then removes the bits from `next`.
     let next = _mm256_add_epi32(words, _mm256_and_si256(is_split, all(32)));
     let base = packed.as_ptr().cast();
     // SAFETY: all rows are within the packed vectors, and so are their words of 4 bytes: a vector has a multiple of 128
-    // bytes. A number that does not end in its word has bits in the next word of its lane.
+    // bytes. A number that does not end in its first word has bits in the next word of its lane, one line later.
     let (low, high) = unsafe { (words_32(base, words), words_32(base, next)) };
     let low = _mm256_srlv_epi32(lane_of(low), shifts);
     let high = _mm256_sllv_epi32(lane_of(high), _mm256_sub_epi32(all(BITS), shifts));
-    let number = all((u32::MAX >> (32 - width)) as i32);
+    let number_mask = all((u32::MAX >> (32 - width)) as i32);
     let mut numbers = [0; ROWS];
     // SAFETY: the array has the 32 bytes that are written; the store needs no alignment.
     unsafe {
-        let masked = _mm256_and_si256(_mm256_or_si256(low, high), number);
+        let masked = _mm256_and_si256(_mm256_or_si256(low, high), number_mask);
         _mm256_storeu_si256(numbers.as_mut_ptr().cast(), masked);
     }
     numbers
@@ -176,9 +184,9 @@ unsafe fn gather_eight<const BITS: i32, L>(width: usize, packed: &[L], rows: __m
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn gather_eight_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; ROWS] {
-    let BitPositions { words, shifts, lanes } = bit_positions::<64>(_mm256_set1_epi32(width as i32), rows);
-    let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(words), lanes);
-    let number = _mm256_set1_epi64x((u64::MAX >> (64 - width)) as i64);
+    let BitPositions { lines, shifts, lanes } = bit_positions::<64>(_mm256_set1_epi32(width as i32), rows);
+    let words = _mm256_add_epi32(_mm256_slli_epi32::<4>(lines), lanes);
+    let number_mask = _mm256_set1_epi64x((u64::MAX >> (64 - width)) as i64);
     let base = packed.as_ptr().cast();
     let mut numbers = [0; ROWS];
     let halves = [
@@ -190,11 +198,11 @@ unsafe fn gather_eight_64(width: usize, packed: &[u64], rows: __m256i) -> [u64; 
         let next = _mm_add_epi32(words, _mm_and_si128(is_split, _mm_set1_epi32(16)));
         let shifts = _mm256_cvtepu32_epi64(shifts);
         // SAFETY: all rows are within the packed vectors, and so are their words. A number that does not end in its
-        // word has bits in the next word of its lane.
+        // first word has bits in the next word of its lane, one line later.
         let (low, high) = unsafe { (words_64(base, words), words_64(base, next)) };
         let low = _mm256_srlv_epi64(low, shifts);
         let high = _mm256_sllv_epi64(high, _mm256_sub_epi64(_mm256_set1_epi64x(64), shifts));
-        let masked = _mm256_and_si256(_mm256_or_si256(low, high), number);
+        let masked = _mm256_and_si256(_mm256_or_si256(low, high), number_mask);
         // SAFETY: the array has the 32 bytes that are written; the store needs no alignment.
         unsafe { _mm256_storeu_si256(numbers.as_mut_ptr().cast(), masked) };
     }
