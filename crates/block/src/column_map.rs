@@ -9,8 +9,8 @@
 //!   columns of the table    a     c  d = 7
 //! ```
 //!
-//! Neither statement rewrites the block. Only the next rewrite of the block, for example by compaction, drops the bytes
-//! of `b` and stores `d`.
+//! Neither `DROP COLUMN` nor `ADD COLUMN` rewrites the block. Only the next rewrite of the block, for example by
+//! compaction, drops the bytes of `b` and stores `d`.
 
 use std::sync::Arc;
 
@@ -104,16 +104,18 @@ impl ColumnMap {
             match source {
                 ColumnSource::Stored(index) => stored.push(*index),
                 ColumnSource::Added(added) if added.logical_type != column.logical_type => {
-                    return Err("added columns of the types of the table");
+                    return Err("added columns of the types that the table declares");
                 }
-                ColumnSource::Added(added) if added.array().is_none() => return Err("added values of their types"),
+                ColumnSource::Added(added) if added.array().is_none() => {
+                    return Err("values that fit the types of added columns");
+                }
                 ColumnSource::Added(_) => {}
             }
         }
         stored.sort_unstable();
         match stored.windows(2).all(|pair| pair[0] < pair[1]) {
             true => Ok(()),
-            false => Err("different columns of the block"),
+            false => Err("a different column of the block for each stored column"),
         }
     }
 }
@@ -285,7 +287,7 @@ impl Block {
         self.source(ColumnIndex::from(column)).err()
     }
 
-    /// Kind and columns of an index. The columns are indexes in the table. Returns `None` if one of them was dropped.
+    /// Kind of an index of the block, and its columns in the table. Returns `None` if one of the columns was dropped.
     pub(crate) fn index(&self, index: usize) -> Option<(IndexKind, Vec<ColumnIndex>)> {
         let (kind, columns) = self.header.index(index);
         let Some(mapped) = &self.mapped else { return Some((kind, columns)) };

@@ -29,9 +29,9 @@ use taut_types::{ColumnPredicate, DatumPredicate, Encoding, GroupKind, LevelColu
 
 use self::column::ColumnPiece;
 use self::levels::{ColumnStorage, Levels};
-use self::packed::PackedPiece;
+use self::packed::PackedPages;
 use self::pages::Pages;
-use self::slotted::SlottedPiece;
+use self::slotted::SlottedPages;
 use crate::report::ScanReport;
 use crate::selection::Rows;
 use crate::values::ColumnValues;
@@ -74,8 +74,8 @@ pub(crate) struct Piece<'a> {
 enum TupleColumns<'a> {
     /// A group of a single column has no tuples.
     None,
-    Packed(PackedPiece<'a>),
-    Slotted(SlottedPiece<'a>),
+    Packed(PackedPages<'a>),
+    Slotted(SlottedPages<'a>),
 }
 
 impl<'a> Piece<'a> {
@@ -97,9 +97,9 @@ impl<'a> Piece<'a> {
         let levels = Levels::parse(&head, section, types, rows).map_err(|corrupt| pages.corrupt_error(0, corrupt))?;
         let fields = levels.field_types(types);
         let tuples = match kind {
-            GroupKind::PackedRows => TupleColumns::Packed(PackedPiece::open(pages, &head, &fields, rows)?),
+            GroupKind::PackedRows => TupleColumns::Packed(PackedPages::open(pages, &head, &fields, rows)?),
             GroupKind::SlottedRows | GroupKind::Column => {
-                TupleColumns::Slotted(SlottedPiece::open(pages, head, fields, rows)?)
+                TupleColumns::Slotted(SlottedPages::open(pages, head, fields, rows)?)
             }
         };
         Ok(Self { levels, tuples })

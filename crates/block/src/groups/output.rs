@@ -42,8 +42,8 @@ pub(crate) enum Values {
     Nulls(usize),
 }
 
-/// Value type of an Arrow array whose values a block stores as integers. A stored integer has at most as many bits as
-/// the type. A greater integer, which wraps, occurs only if damaged bytes match their checksum.
+/// Type of a value that blocks store as an integer. The integer fits the type, unless damaged bytes match their
+/// checksum. An integer that does not fit wraps.
 pub(crate) trait StoredNumber: Copy {
     /// Converts an integer that a block stores.
     fn from_stored(number: i64) -> Self;
@@ -131,7 +131,7 @@ impl Output {
         }
     }
 
-    /// A column of text or bytes whose values are complete.
+    /// A column of text or bytes with all its values. The caller appends the validity.
     pub fn of_text(logical: LogicalType, text: Text) -> Self {
         Self { values: Values::Text(text), nulls: NullBufferBuilder::new(0), overflow_bytes: 0, logical }
     }

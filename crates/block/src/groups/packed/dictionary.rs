@@ -1,4 +1,4 @@
-//! Finds the distinct values of a column, for the dictionary of a packed field. Stops early if there are too many.
+//! Finds the distinct values of a column of packed rows, for its dictionary. Stops early if there are too many.
 
 use std::hash::Hash;
 use std::sync::Arc;

@@ -59,8 +59,8 @@ use crate::groups::pages::{Directory, Pages};
 
 const PAGE_HEAD_BYTES: usize = 16;
 
-/// An open piece of packed rows.
-pub(crate) struct PackedPiece<'a> {
+/// Pages of packed rows of one column group of one segment, open for reading.
+pub(crate) struct PackedPages<'a> {
     pub pages: Pages<'a>,
     pub directory: Directory,
     fields: Vec<Field>,
@@ -91,7 +91,7 @@ impl PackedPage {
     }
 }
 
-impl<'a> PackedPiece<'a> {
+impl<'a> PackedPages<'a> {
     /// Opens a piece with fields of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: &Buffer, types: &[LogicalType], rows: usize) -> Result<Self, BlockError> {
         let directory = Directory::parse(head, rows, types.len(), FIELD_BYTES, pages.section_count())
@@ -302,7 +302,7 @@ impl<'a> PackedPiece<'a> {
     }
 }
 
-impl FilteredPages<PackedPage> for PackedPiece<'_> {
+impl FilteredPages<PackedPage> for PackedPages<'_> {
     fn directory(&self) -> &Directory {
         &self.directory
     }

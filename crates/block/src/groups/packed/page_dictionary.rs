@@ -21,7 +21,7 @@ use taut_index::RowRanges;
 use taut_types::{ColumnPredicate, Datum, DatumPredicate};
 
 use super::field::{Field, FieldValues};
-use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
+use super::{PAGE_HEAD_BYTES, PackedPage, PackedPages};
 use crate::BlockError;
 use crate::bytes::u32_at;
 use crate::error::corrupt_at;
@@ -134,7 +134,7 @@ impl Field {
     }
 }
 
-impl PackedPiece<'_> {
+impl PackedPages<'_> {
     /// Entries of the dictionary to which a field refers in one page.
     fn page_entries(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
         let bytes = &page.bytes[PAGE_HEAD_BYTES..page.tuples_at];
@@ -147,7 +147,7 @@ impl PackedPiece<'_> {
         })
     }
 
-    /// Like [`PackedPiece::page_entries`], but padded so that every code of the field's width has an entry.
+    /// Like [`PackedPages::page_entries`], but padded so that every code of the field's width has an entry.
     pub(super) fn padded_page_entries(&self, field: &Field, page: &PackedPage) -> Result<Vec<i64>, BlockError> {
         let mut entries = self.page_entries(field, page)?;
         entries.resize(1 << field.record.width, field.record.base as i64);

@@ -9,7 +9,7 @@ use taut_encoding::{LINE_BYTES, prefetch};
 use super::bits::{NARROW_BITS, Tuples, is_set, load, load_narrow, load_wide, mask};
 use super::field::{Field, FieldValues, InlineStart};
 use super::symbols::Symbols;
-use super::{PAGE_HEAD_BYTES, PackedPage, PackedPiece};
+use super::{PAGE_HEAD_BYTES, PackedPage, PackedPages};
 use crate::BlockError;
 use crate::bytes::u32_at;
 use crate::error::corrupt_at;
@@ -18,7 +18,7 @@ use crate::groups::output::{Output, StoredNumber, Values, with_numbers};
 use crate::groups::pages::PREFETCHED_LINES_MAX;
 use crate::selection::{PageRows, Rows};
 
-impl PackedPiece<'_> {
+impl PackedPages<'_> {
     /// Reads the columns with these ordinals in the given rows. Each page is loaded once for all columns.
     pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let output = |ordinal: &usize| {
@@ -197,7 +197,7 @@ impl PackedPiece<'_> {
 
     #[cold]
     fn corrupt_inline(&self, page: &PackedPage) -> BlockError {
-        self.pages.corrupt_error(page.section, corrupt_at(page.heap.start, "inline values side by side in the heap"))
+        self.pages.corrupt_error(page.section, corrupt_at(page.heap.start, "inline values that do not overlap"))
     }
 }
 

@@ -163,8 +163,8 @@ fn read_wide_number(bytes: &[u8], at: usize) -> i128 {
     (u128::from(u64_at(bytes, at)) | u128::from(u64_at(bytes, at + 8)) << 64) as i128
 }
 
-/// An open piece of slotted rows.
-pub(crate) struct SlottedPiece<'a> {
+/// Slotted pages of one column group of one segment, open for reading.
+pub(crate) struct SlottedPages<'a> {
     pub pages: Pages<'a>,
     pub directory: Directory,
     head: Buffer,
@@ -191,7 +191,7 @@ struct SlottedPage {
     section: usize,
 }
 
-impl FilteredPages<SlottedPage> for SlottedPiece<'_> {
+impl FilteredPages<SlottedPage> for SlottedPages<'_> {
     fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -201,7 +201,7 @@ impl FilteredPages<SlottedPage> for SlottedPiece<'_> {
     }
 }
 
-impl<'a> SlottedPiece<'a> {
+impl<'a> SlottedPages<'a> {
     /// Opens a piece with columns of these types, and checks its head.
     pub fn open(mut pages: Pages<'a>, head: Buffer, types: Vec<LogicalType>, rows: usize) -> Result<Self, BlockError> {
         let directory = Directory::parse(&head, rows, types.len(), FIELD_BYTES, pages.section_count())

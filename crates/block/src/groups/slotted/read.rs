@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_array::ArrayRef;
 use arrow_buffer::Buffer;
 
-use super::{Attribute, Checked, SlottedPage, SlottedPiece, TupleLayout, read_number, read_wide_number};
+use super::{Attribute, Checked, SlottedPage, SlottedPages, TupleLayout, read_number, read_wide_number};
 use crate::BlockError;
 use crate::error::corrupt_at;
 use crate::groups::field_predicate::BytesPredicate;
@@ -15,7 +15,7 @@ use crate::selection::{PageRows, Rows};
 /// If at most this many rows of a page are read, only their slots are checked, not all slots of the page.
 const FEW_SLOTS_MAX: usize = 64;
 
-impl SlottedPiece<'_> {
+impl SlottedPages<'_> {
     /// Reads the columns with these ordinals in the given rows. Each page is loaded once for all columns.
     pub fn read(&mut self, ordinals: &[usize], rows: &Rows<'_>) -> Result<Vec<ArrayRef>, BlockError> {
         let mut outputs: Vec<Output> =
@@ -179,7 +179,7 @@ impl SlottedPiece<'_> {
 
     #[cold]
     fn corrupt_value(&self, page: &SlottedPage, tuple: usize) -> BlockError {
-        self.pages.corrupt_error(page.section, corrupt_at(tuple, "values side by side in the tuple"))
+        self.pages.corrupt_error(page.section, corrupt_at(tuple, "values that do not overlap"))
     }
 }
 
