@@ -196,7 +196,7 @@ impl Bitmap {
         self.words.iter().map(starts).sum()
     }
 
-    /// Ordinals of rows among the selected rows. Skips the rows of `rows` that are not selected. `rows` must ascend.
+    /// For each selected row in `rows`, its ordinal among the selected rows. `rows` must ascend.
     ///
     /// # Panics
     /// If a row is past the end.
@@ -237,7 +237,7 @@ impl Bitmap {
         runs
     }
 
-    /// Deselects the rows that the other selection does not select.
+    /// Deselects the rows that `other` does not select.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -306,7 +306,7 @@ impl Bitmap {
     /// belongs to `rows[i]`.
     ///
     /// # Panics
-    /// If a row is past the end, or the numbers of rows and bits differ.
+    /// If a row is past the end, or `rows` and `passes` have different lengths.
     pub fn intersect_rows(&mut self, rows: &[u32], passes: &BooleanBuffer) {
         assert_eq!(rows.len(), passes.len(), "one bit for each row");
         for (rows, passing) in rows.chunks(64).zip(passes.bit_chunks().iter_padded()) {
@@ -316,8 +316,8 @@ impl Bitmap {
         }
     }
 
-    /// Deselects the rows of `rows` whose bit in `mask` is zero: bit `i` belongs to `rows[i]`. At most 1,024 rows, all
-    /// selected.
+    /// Deselects the rows of `rows` whose bit in `mask` is zero. Bit `i` belongs to `rows[i]`. There must be at most
+    /// 1,024 rows, all selected.
     pub(crate) fn intersect_at(&mut self, rows: &[u32], mask: &[u64; VECTOR_ROWS / 64]) {
         for (rows, mask) in rows.chunks(64).zip(mask) {
             for (index, row) in rows.iter().enumerate() {

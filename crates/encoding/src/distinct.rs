@@ -1,4 +1,4 @@
-//! Sorted distinct values of a column, and the code of each row: the index of its value among them.
+//! Sorted distinct values of a column. The code of each row is the index of its value among them.
 //!
 //! Values are found in a hash table with open addressing. The caller limits the number of distinct values, and the pass
 //! over the values stops when there are more.
@@ -143,8 +143,8 @@ pub(crate) fn of_bytes(array: &BinaryViewArray, entries_max: usize) -> Option<Di
     Some(Distinct { entries: entries.into_iter().map(|(_, row)| row).collect(), codes })
 }
 
-/// First eight bytes of a value as a number, padded with zeros. If the numbers of two values differ, they compare like
-/// the values.
+/// First eight bytes of a value as a number, padded with zeros. Two values compare like their numbers, unless the
+/// numbers are equal.
 #[inline(always)]
 pub(crate) fn prefix(value: &[u8]) -> u64 {
     match value.first_chunk() {
@@ -189,7 +189,7 @@ fn hash_of(array: &BinaryViewArray, view: u128, row: usize) -> u64 {
     for word in words {
         hash = fold_product(u64::from_le_bytes(*word) ^ hash, MIX.rotate_left(32));
     }
-    // The value has more than twelve bytes, so its last eight overlap earlier ones and need no padding.
+    // The value has more than twelve bytes, so the last eight exist. They may overlap bytes that are already hashed.
     match bytes.last_chunk::<8>() {
         Some(last) if !rest.is_empty() => fold_product(u64::from_le_bytes(*last) ^ hash, MIX.rotate_left(17)),
         _ => hash,

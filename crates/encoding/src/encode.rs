@@ -81,7 +81,7 @@ pub fn encode(array: &ArrayRef, logical: LogicalType, choice: Choice) -> Result<
 /// the same time for any number of rows.
 ///
 /// # Errors
-/// If the array does not have one row, or for a number of rows or an array with which [`encode`] fails.
+/// If the array does not have one row, or if [`encode`] would fail for `rows` rows with its value.
 pub fn encode_repeated(array: &ArrayRef, logical: LogicalType, rows: usize) -> Result<Vec<u8>, EncodeError> {
     if array.len() != 1 {
         return Err(EncodeError::Rows { found: array.len() });
@@ -138,7 +138,7 @@ impl ChunkInput<'_> {
     }
 }
 
-/// Numbers as 64-bit integers. Returns `None` if one does not fit.
+/// Numbers as 64-bit integers. Returns `None` if a number does not fit.
 fn narrow_to_i64(values: &[i128]) -> Option<Vec<i64>> {
     with_wide_vectors(move || {
         let mut all_fit = true;

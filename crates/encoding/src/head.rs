@@ -12,7 +12,8 @@
 //!                              (run_length as words, see `run_words.rs`); bits of a run's length (run_length_delta)
 //! 16      16    base           of packed numbers; the number of a constant; the first number of a bitmap; the least
 //!                              step (delta, run_length_delta)
-//! 32      4     runs           of run_length; words, if each run is stored as words (`run_words.rs`, run_length_delta)
+//! 32      4     runs           number of runs (run_length), or of words that store runs (`run_words.rs`,
+//!                              run_length_delta)
 //! 36      4     heap_bytes     of the values of text and bytes, end to end; of a bitmap; of a chunk of exceptions
 //! 40      4     decoded_bytes  of fsst and front_coded: bytes of all values together
 //! 44      1     exponent       of alp

@@ -45,8 +45,8 @@ impl NumberFilter {
     }
 }
 
-/// Multiplicative hash (Knuth, section 6.4): the upper bits of a product with an odd number derived from the golden
-/// ratio. They depend on all bits of the other factor.
+/// Multiplicative hash (Knuth, section 6.4). One factor is odd and derived from the golden ratio. The upper bits of the
+/// product depend on all bits of the other factor.
 #[inline(always)]
 fn hash(number: u64, shift: u32) -> u32 {
     ((number ^ number >> 32) as u32).wrapping_mul(0x9e37_79b1) >> shift

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `base` is in the head: the least number for `frame_of_reference`, zero for `bit_packed`, which therefore cannot hold
-//! negative numbers. `width` is the width of the greatest distance. One outlier widens every number, so columns with
-//! outliers get another encoding. A distance of more than 64 bits cannot be packed.
+//! negative numbers. `width` is the number of bits of the greatest distance, `number - base`. One outlier widens every
+//! number, so columns with outliers get another encoding. A distance of more than 64 bits cannot be packed.
 
 use std::ops::Range;
 
@@ -22,10 +22,10 @@ use crate::kernels::{
 use crate::lane_predicate::{LanePredicate, filter_vectors};
 use crate::{Bitmap, VECTOR_ROWS};
 
-/// Vectors of a group. The number of rows that are read in a group decides how they are read.
+/// Number of consecutive vectors that are read in the same way: row by row, or by unpacking whole vectors.
 const DENSITY_VECTORS: usize = 16;
-/// Maximum rows of a range in one vector that are read without unpacking it. The vector's other cache lines then need
-/// not be loaded.
+/// Maximum number of consecutive rows that are read without unpacking their vector. The vector's other cache lines then
+/// need not be loaded.
 const EXTRACTED_ROWS_MAX: usize = 16;
 /// If at least one row per this many bytes is read, loading all bytes in order is faster than loading the cache line of
 /// each row.
@@ -35,8 +35,8 @@ const BATCH_ROWS: usize = 48;
 /// Distance in bytes from the rows that are read to the lines that are prefetched.
 const PREFETCH_AHEAD_BYTES: usize = 2048;
 
-/// Maximum width for which [`LanePredicate::select`] is used. It sets and clears the bits of one part of the rows after
-/// the other, so that they stay in the L1 cache. For wider numbers this gains little: reading the numbers takes much
+/// Maximum width for which [`LanePredicate::select`] is used. It works part by part, so that the bits of a part stay in
+/// the L1 cache between being set and cleared. For wider numbers this gains little: reading the numbers takes much
 /// longer than writing the bits.
 const PARTS_WIDTH_MAX: usize = 16;
 
@@ -54,7 +54,7 @@ pub(crate) struct Packed {
     data: Buffer,
 }
 
-/// Bits of the distance between two numbers. Returns `None` if 64 are not enough.
+/// Number of bits of `max - base`. Returns `None` if it is more than 64, or if `max` is less than `base`.
 pub(crate) fn width_of<N: Native>(base: N, max: N) -> Option<usize> {
     let distance = max.to_number().checked_sub(base.to_number())?;
     let distance = u64::try_from(distance).ok()?;
@@ -72,7 +72,7 @@ pub(crate) fn write<N: Native>(values: &[N], base: N, width: usize, writer: &mut
 }
 
 fn write_lanes<L: Lane, N: Native>(values: &[N], base: N, width: usize, writer: &mut Writer) {
-    let words = L::ROW_LANES * width;
+    let words = L::GROUP_LANES * width;
     let mut packed = vec![L::default(); values.len().div_ceil(VECTOR_ROWS) * words];
     if width > 0 {
         let mut lanes = [L::default(); VECTOR_ROWS];
@@ -186,7 +186,7 @@ impl Packed {
     /// Packed words of a vector.
     #[inline(always)]
     pub(super) fn vector<L: Lane>(&self, vector: usize) -> &[L] {
-        let words = L::ROW_LANES * self.width;
+        let words = L::GROUP_LANES * self.width;
         &self.data.typed_data()[vector * words..][..words]
     }
 
@@ -348,8 +348,8 @@ impl Packed {
         });
     }
 
-    /// Like [`Packed::filter`], but `correct` changes the mask of each vector before the mask is applied. It gets the
-    /// index of the vector and its mask.
+    /// Like [`Packed::filter`], but `correct` changes the mask of each vector before the mask is applied. `correct`
+    /// gets the index of the vector and its mask.
     pub(crate) fn filter_corrected(
         &self,
         predicate: &DatumPredicate,

@@ -8,7 +8,7 @@ use taut_types::DatumPredicate;
 /// Maximum items of a list that is evaluated by binary search.
 const LIST_MAX: usize = 16;
 
-/// Finds the rows that pass a predicate, as ranges. `number` returns the number of a row. The numbers of the rows must
+/// Finds the rows that pass a predicate, as ranges. `number` returns the value of a row. The values of the rows must
 /// ascend. Returns `None` if the predicate is not on numbers, or is a long list.
 pub fn numbers(
     predicate: &DatumPredicate,

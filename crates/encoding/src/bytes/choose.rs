@@ -18,8 +18,9 @@ const TRAINING_ROWS: usize = 1024;
 const SAMPLED_STRETCHES: usize = 64;
 /// Minimum bytes of all strings for fsst. With fewer bytes, fsst saves no space.
 const FSST_BYTES_MIN: usize = 16 << 10;
-/// Approximate bytes per row besides the heap: of plain strings, and of fsst.
+/// Bytes of the end offset of a plain string.
 const PLAIN_END_BYTES: usize = 4;
+/// Approximate bytes of the end offset of a string in `fsst`.
 const FSST_END_BYTES: usize = 2;
 
 /// Encoding chosen for strings, with the intermediate results that the writer reuses.
@@ -71,8 +72,9 @@ pub(crate) fn plan_forced(array: &BinaryViewArray, encoding: Encoding) -> Result
 
 /// Chooses an encoding whose saving is worth the cost of decoding. Prefers a dictionary that saves two fifths, because
 /// it also makes predicates and decoding faster. Otherwise chooses the smaller of `fsst`, which must save a quarter,
-/// and `front_coded`, which must save a half. Plain strings are decoded five times as fast as with either of these. A
-/// single plain string is read twice as fast as with `fsst`, and four times as fast as with `front_coded`.
+/// and `front_coded`, which must save a half. All rows of plain strings decode five times as fast as with `fsst` or
+/// `front_coded`. A single plain string is read twice as fast as with `fsst`, and four times as fast as with
+/// `front_coded`.
 pub(crate) fn plan(array: &BinaryViewArray, heap_bytes: usize) -> BytesPlan {
     if let Some(row) = constant_row(array) {
         return BytesPlan::Constant(row);
@@ -105,7 +107,7 @@ pub(crate) fn plan_by_order(array: &BinaryViewArray) -> Result<BytesPlan, Encode
         return Ok(BytesPlan::Constant(row));
     }
     let lengths = Lengths::measure(array, 0..array.len());
-    // Bytes of a run besides its value: an end in the dictionary, the end of the run, and a code.
+    // Bytes of a run besides its value: the end offset of the value, the end of the run, and a code.
     const RUN_BYTES: usize = PLAIN_END_BYTES + 4;
     let (mut last, mut runs_bytes) = (None, 0);
     // Null rows repeat the previous value.

@@ -11,8 +11,8 @@
 //!
 //! The encoding is for sorted values, and for values that share long prefixes with their neighbours: URLs, paths,
 //! numbered keys. One long value widens the stored lengths of all values. A value is rebuilt from the last whole one
-//! before it, in at most 16 steps. Reading a range takes these steps once, for its first value. A null repeats the
-//! previous value, or is empty if it would be stored whole, so its suffix takes no bytes.
+//! before it, in at most 16 steps. Reading a range takes these steps once, for its first value. The suffix of a null
+//! takes no bytes: a null repeats the previous value, or is empty where a value is stored whole.
 
 use std::ops::Range;
 
@@ -99,7 +99,7 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
 }
 
 /// Writes the parts of values with these lengths, and sets the head fields that describe them. Returns `false`, and
-/// writes nothing, if the values with the nulls filled in exceed 2 GiB.
+/// writes nothing, if the values, including those repeated for nulls, exceed 2 GiB.
 pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head, writer: &mut Writer) -> bool {
     let decoded_bytes = lengths.decoded_bytes();
     if decoded_bytes > i32::MAX as usize {

@@ -126,7 +126,8 @@ impl Fsst {
         self.row_bytes
     }
 
-    /// Compressed value of a row, from its end and the end of the previous row, each relative to its vector.
+    /// Compressed value of a row. `end` is its end, and `end_before` the end of the previous row. Each is counted from
+    /// the first value of the row's vector.
     #[inline]
     fn compressed(&self, row: usize, end_before: u64, end: u64) -> &[u8] {
         let start = if row.is_multiple_of(VECTOR_ROWS) { 0 } else { end_before };

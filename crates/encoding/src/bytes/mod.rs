@@ -44,7 +44,7 @@ pub(crate) enum Bytes {
     FrontCoded(FrontCoded),
 }
 
-/// Encodes strings, at least one of which is not null. `head` holds the counts of rows and nulls, and `writer` the
+/// Encodes strings. At least one must not be null. `head` holds the counts of rows and nulls, and `writer` the
 /// validity.
 pub(crate) fn encode(
     array: &BinaryViewArray,
@@ -85,7 +85,7 @@ pub(crate) fn encode(
         }
         BytesPlan::FrontCoded(lengths) => {
             if !front_coded::write(array, &lengths, &mut head, &mut writer) {
-                let reason = "the values and repetitions under nulls are longer than 2 GiB";
+                let reason = "the values, repeated for nulls, are longer than 2 GiB";
                 return Err(EncodeError::Impossible { encoding: Encoding::FrontCoded, reason });
             }
         }

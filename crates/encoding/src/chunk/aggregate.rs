@@ -5,11 +5,11 @@
 //! constant     0                                1
 //! dictionary   its entry                        entries
 //! run_length   its run (text: its entry)        runs
-//! null rows    the code after all of these      one more, if any row is null
+//! null rows    the code after all other codes   one more, if any row is null
 //! ```
 //!
-//! Rows with the same code have the same value. Two codes may stand for one value, for example those of two runs. Other
-//! encodings have no codes: an aggregation groups their rows by the values.
+//! Rows with the same code have the same value. Two codes may stand for one value, for example the codes of two runs.
+//! Other encodings have no codes: an aggregation groups their rows by the values.
 
 use std::ops::Range;
 
@@ -149,7 +149,7 @@ impl Chunk {
 
     /// Sets the code of null rows. Replaces codes out of range, which occur only in damaged bytes.
     fn finish_codes(&self, count: usize, codes: &mut [u16], position: impl Fn(usize) -> usize) {
-        // At most 65,536 codes, at least one.
+        // There are 1 to 65,536 codes.
         let last = (count - 1) as u16;
         if self.nulls == self.rows {
             return codes.fill(last);
@@ -176,7 +176,7 @@ impl Chunk {
         if self.validity.is_some() || rows.is_empty() {
             return None;
         }
-        // At most 65,536 codes, at least one.
+        // There are 1 to 65,536 codes.
         let last = (count - 1) as u16;
         let mut runs = vec![];
         match source {

@@ -74,7 +74,7 @@ with_avx2! {
         bits(first) | bits(second) << 32
     }
 
-    /// One bit per lane of a row.
+    /// One bit per lane of a group.
     fn bits_8(masks: [Mask; 4]) -> [u64; 2] {
         [bits_of(masks[0], masks[1]), bits_of(masks[2], masks[3])]
     }
@@ -105,9 +105,8 @@ with_avx2! {
     }
 
     /// Operands of [`in_range_8`] and its siblings. AVX2 compares only signed lanes, so the unsigned range becomes a
-    /// signed one. The range begins at the least signed lane: `low` and half of the lane's range are subtracted from
-    /// all lanes. Lanes pass if they are less than `span + 1`, shifted by the same half. `span` must not be the
-    /// greatest lane.
+    /// signed range that begins at the least signed lane. With `half` as half of the value range of a lane, a lane
+    /// passes if `lane - (low - half) < span + 1 - half`. `span` must not be the greatest lane.
     fn range_8(low: u8, span: u8) -> [Register; 2] {
         [_mm256_set1_epi8(low.wrapping_sub(1 << 7) as i8), _mm256_set1_epi8((span + 1).wrapping_sub(1 << 7) as i8)]
     }
@@ -169,7 +168,7 @@ with_avx2! {
     fn ordered_none(bits: Register) -> Register {
         bits
     }
-    /// Ordered integers of floating-point numbers: the bits below the sign are inverted if the sign is set.
+    /// Ordered integers of floating-point numbers: if the sign bit is set, all other bits are inverted.
     fn ordered_32(bits: Register) -> Register {
         let inverted = _mm256_srli_epi32::<1>(_mm256_srai_epi32::<31>(bits));
         _mm256_xor_si256(bits, inverted)

@@ -65,7 +65,7 @@ with_avx512! {
         left | right
     }
 
-    /// One bit per lane of a row.
+    /// One bit per lane of a group.
     fn bits_8(masks: [Mask; 2]) -> [u64; 2] {
         masks
     }
@@ -157,7 +157,7 @@ with_avx512! {
     fn ordered_none(bits: Register) -> Register {
         bits
     }
-    /// Ordered integers of floating-point numbers: the bits below the sign are inverted if the sign is set.
+    /// Ordered integers of floating-point numbers: if the sign bit is set, all other bits are inverted.
     fn ordered_32(bits: Register) -> Register {
         let sign = _mm512_srai_epi32::<31>(bits);
         _mm512_ternarylogic_epi32::<0x78>(bits, sign, _mm512_set1_epi32(i32::MAX))

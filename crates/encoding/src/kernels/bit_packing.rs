@@ -1,17 +1,17 @@
 //! Packing of 1,024 numbers into a fixed number of bits each, in the transposed layout of FastLanes.
 //!
-//! With lanes of `T` bits, a vector is `1024 / T` lanes of `T` rows. In the unpacked values, row `r` of all lanes is
-//! contiguous, at `first_index(r)`, so that one instruction works on as many lanes as fit its register. In the packed
-//! words, each lane is a stream of `T * width` bits, and the words of all lanes are interleaved:
+//! With lanes of `T` bits, a vector has `1024 / T` lanes of `T` numbers each. The numbers with ordinal `g` in their
+//! lanes form *group* `g`. In the unpacked values, a group is contiguous and begins at `first_index(g)`, so that one
+//! instruction works on as many lanes as fit its register. In the packed words, each lane is a stream of `T * width`
+//! bits, and the words of all lanes are interleaved:
 //!
 //! ```text
 //! packed word w of lane l, at w * lanes + l:   bits w*T .. (w+1)*T of the lane's stream
-//! value in row r of lane l:                    bits r*width .. (r+1)*width of the lane's stream
+//! number of group g in lane l:                 bits g*width .. (g+1)*width of the lane's stream
 //! ```
 //!
-//! A row of a vector is therefore not a row of a table: it holds one value of each lane. Only `append_extracted` and
-//! the functions of `gather` take rows of a chunk. One value of a lane, an unsigned integer of `T` bits, is also called
-//! a lane where its position does not matter, as in [`Lane`].
+//! A *line* is one word of each lane: 128 bytes. A row is always a row of the chunk. One value of a lane, an unsigned
+//! integer of `T` bits, is also called a lane where its position does not matter, as in [`Lane`].
 //!
 //! Crate `fastlanes` writes the same format, and tests compare these loops with it. The loops are written here so that
 //! the width can be an ordinary variable. One loop then serves all widths, can be fused with the step after it (adding
@@ -28,8 +28,8 @@ use crate::kernels::{Native, Retain, with_wide_vectors};
 pub(crate) trait Lane: ArrowNativeType + Ord + Retain {
     /// Bits of the integer.
     const BITS: usize;
-    /// Numbers in a row of a vector. A row has one number of each lane, so this is also the number of lanes.
-    const ROW_LANES: usize = VECTOR_ROWS / Self::BITS;
+    /// Number of lanes of a vector, and of numbers in a group, which has one number of each lane.
+    const GROUP_LANES: usize = VECTOR_ROWS / Self::BITS;
     /// Greatest value.
     const MAX: Self;
     /// Low bits of a number.
@@ -108,20 +108,20 @@ lane!(u32);
 lane!(u64);
 lane!(u128);
 
-/// Order of the groups of 16 values in every 128 values. The permutation is its own inverse.
+/// Order of the eight parts of 16 values in every 128 values. The permutation is its own inverse.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
-/// Index in the vector of the value of lane 0 of a row. The row's other values follow it. Every multiple of the number
-/// of lanes is the first index of one row.
+/// Index in the vector of a group's first value, which is in lane 0. The group's other values follow it. Every multiple
+/// of the number of lanes is the first index of one group.
 #[inline(always)]
-pub(super) fn first_index<L: Lane>(row: usize) -> usize {
-    ORDER[row / 8] * 16 + row % 8 * 128
+pub(super) fn first_index<L: Lane>(group: usize) -> usize {
+    ORDER[group / 8] * 16 + group % 8 * 128
 }
 
-/// Row of the value at an index in the vector: the inverse of `first_index`.
+/// Group of the value at an index in the vector. Inverse of [`first_index`].
 #[inline(always)]
-pub(crate) fn row_of<L: Lane>(index: usize) -> usize {
-    ORDER[index % 128 / L::ROW_LANES * L::ROW_LANES / 16] * 8 + index / 128
+pub(crate) fn group_of<L: Lane>(index: usize) -> usize {
+    ORDER[index % 128 / L::GROUP_LANES * L::GROUP_LANES / 16] * 8 + index / 128
 }
 
 /// Greatest number of `width` bits.
@@ -140,25 +140,25 @@ pub(crate) fn packed_bytes(width: usize) -> usize {
 /// # Panics
 /// If the width is greater than the bits of a lane, or the output is shorter than the packed vector.
 pub(crate) fn pack<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
-    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "too few bytes for a packed vector");
+    assert!(width <= L::BITS && packed.len() >= width * L::GROUP_LANES, "too few bytes for a packed vector");
     if width > 0 {
-        with_wide_vectors(move || pack_rows(width, values, packed));
+        with_wide_vectors(move || pack_groups(width, values, packed));
     }
 }
 
 #[inline(always)]
-fn pack_rows<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
+fn pack_groups<L: Lane>(width: usize, values: &[L; VECTOR_ROWS], packed: &mut [L]) {
     let mask = mask::<L>(width);
-    for row in 0..L::BITS {
-        let first = first_index::<L>(row);
-        let values = &values[first..first + L::ROW_LANES];
-        let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
-        let (low, high) = packed[word * L::ROW_LANES..].split_at_mut(L::ROW_LANES);
+    for group in 0..L::BITS {
+        let first = first_index::<L>(group);
+        let values = &values[first..first + L::GROUP_LANES];
+        let (word, shift) = (group * width / L::BITS, group * width % L::BITS);
+        let (low, high) = packed[word * L::GROUP_LANES..].split_at_mut(L::GROUP_LANES);
         for (low, value) in low.iter_mut().zip(values) {
             *low = low.or(value.and(mask).shl(shift));
         }
         if shift + width > L::BITS {
-            for (high, value) in high[..L::ROW_LANES].iter_mut().zip(values) {
+            for (high, value) in high[..L::GROUP_LANES].iter_mut().zip(values) {
                 *high = value.and(mask).shr(L::BITS - shift);
             }
         }
@@ -182,7 +182,7 @@ pub(crate) fn unpack<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [O;
 /// Like [`unpack`].
 #[inline]
 pub(crate) fn unpack_lanes<L: Lane>(width: usize, packed: &[L], out: &mut [L; VECTOR_ROWS]) {
-    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "a packed vector is cut off");
+    assert!(width <= L::BITS && packed.len() >= width * L::GROUP_LANES, "a packed vector is cut off");
     if width == 0 {
         return out.fill(L::default());
     }
@@ -212,7 +212,7 @@ pub(crate) fn append_unpacked<L: Lane, O: Copy>(width: usize, packed: &[L], out:
 #[inline]
 pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: O, out: &mut Vec<O>) {
     if size_of::<O>() == size_of::<L>() {
-        assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "a packed vector is cut off");
+        assert!(width <= L::BITS && packed.len() >= width * L::GROUP_LANES, "a packed vector is cut off");
         out.reserve(VECTOR_ROWS);
         let cells = out.spare_capacity_mut()[..VECTOR_ROWS].as_mut_ptr().cast::<[MaybeUninit<L>; VECTOR_ROWS]>();
         // SAFETY: the capacity for the cells of a vector was reserved. Both types are integers of one size, and so of
@@ -228,7 +228,7 @@ pub(crate) fn append_sums<L: Lane, O: Native>(width: usize, packed: &[L], base: 
 /// Writes every cell of `out`, which must have the length of a vector.
 #[inline(always)]
 fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
-    assert!(width <= L::BITS && packed.len() >= width * L::ROW_LANES, "a packed vector is cut off");
+    assert!(width <= L::BITS && packed.len() >= width * L::GROUP_LANES, "a packed vector is cut off");
     assert_eq!(out.len(), VECTOR_ROWS, "a vector has its fixed length");
     if width == 0 {
         return out.fill(MaybeUninit::new(map(L::default())));
@@ -243,24 +243,24 @@ fn unpack_into<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
             }
         });
     } else {
-        with_wide_vectors(move || unpack_rows(width, packed, out, map));
+        with_wide_vectors(move || unpack_groups(width, packed, out, map));
     }
 }
 
 #[inline(always)]
-fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
+fn unpack_groups<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUninit<O>], map: impl Fn(L) -> O) {
     let mask = mask::<L>(width);
-    for row in 0..L::BITS {
-        let first = first_index::<L>(row);
-        let out = &mut out[first..first + L::ROW_LANES];
-        let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
-        let low = &packed[word * L::ROW_LANES..][..L::ROW_LANES];
+    for group in 0..L::BITS {
+        let first = first_index::<L>(group);
+        let out = &mut out[first..first + L::GROUP_LANES];
+        let (word, shift) = (group * width / L::BITS, group * width % L::BITS);
+        let low = &packed[word * L::GROUP_LANES..][..L::GROUP_LANES];
         if shift + width <= L::BITS {
             for (out, low) in out.iter_mut().zip(low) {
                 out.write(map(low.shr(shift).and(mask)));
             }
         } else {
-            let high = &packed[(word + 1) * L::ROW_LANES..][..L::ROW_LANES];
+            let high = &packed[(word + 1) * L::GROUP_LANES..][..L::GROUP_LANES];
             for ((out, low), high) in out.iter_mut().zip(low).zip(high) {
                 out.write(map(low.shr(shift).or(high.shl(L::BITS - shift)).and(mask)));
             }
@@ -268,38 +268,38 @@ fn unpack_rows<L: Lane, O: Copy>(width: usize, packed: &[L], out: &mut [MaybeUni
     }
 }
 
-/// Range of the words of a packed vector that hold the values of a row.
+/// Range of the words of a packed vector that hold the values of a group.
 #[inline(always)]
-pub(crate) fn row_words<L: Lane>(width: usize, row: usize) -> std::ops::Range<usize> {
-    row * width / L::BITS * L::ROW_LANES..((row + 1) * width).div_ceil(L::BITS) * L::ROW_LANES
+pub(crate) fn group_words<L: Lane>(width: usize, group: usize) -> std::ops::Range<usize> {
+    group * width / L::BITS * L::GROUP_LANES..((group + 1) * width).div_ceil(L::BITS) * L::GROUP_LANES
 }
 
-/// Unpacks the values of one row, passing each through `map`. Uses wide vectors only if it is inlined into a loop that
-/// [`with_wide_vectors`] compiles.
+/// Unpacks the values of one group, passing each through `map`. Uses wide vectors only if it is inlined into a loop
+/// that [`with_wide_vectors`] compiles.
 ///
 /// # Panics
-/// If the vector has no such row, the width is zero or greater than the bits of a lane, the input is cut off, or the
-/// output is shorter than a row.
+/// If the vector has no such group, the width is zero or greater than the bits of a lane, the input is cut off, or the
+/// output is shorter than a group.
 #[inline(always)]
-pub(crate) fn unpack_row<L: Lane, O>(width: usize, packed: &[L], row: usize, out: &mut [O], map: impl Fn(L) -> O) {
-    assert!((1..=L::BITS).contains(&width) && row < L::BITS, "row {row} of a vector of {width} bits");
-    let (packed, shift, mask) = (&packed[row_words::<L>(width, row)], row * width % L::BITS, mask::<L>(width));
-    let (low, out) = (&packed[..L::ROW_LANES], &mut out[..L::ROW_LANES]);
+pub(crate) fn unpack_group<L: Lane, O>(width: usize, packed: &[L], group: usize, out: &mut [O], map: impl Fn(L) -> O) {
+    assert!((1..=L::BITS).contains(&width) && group < L::BITS, "group {group} of a vector of {width} bits");
+    let (packed, shift, mask) = (&packed[group_words::<L>(width, group)], group * width % L::BITS, mask::<L>(width));
+    let (low, out) = (&packed[..L::GROUP_LANES], &mut out[..L::GROUP_LANES]);
     if shift + width <= L::BITS {
         for (out, low) in out.iter_mut().zip(low) {
             *out = map(low.shr(shift).and(mask));
         }
     } else {
-        for ((out, low), high) in out.iter_mut().zip(low).zip(&packed[L::ROW_LANES..][..L::ROW_LANES]) {
+        for ((out, low), high) in out.iter_mut().zip(low).zip(&packed[L::GROUP_LANES..][..L::GROUP_LANES]) {
             *out = map(low.shr(shift).or(high.shl(L::BITS - shift)).and(mask));
         }
     }
 }
 
-/// Number of rows of a chunk whose numbers are buffered on the stack.
+/// Number of rows whose numbers are buffered on the stack.
 const GATHER_BUFFER_ROWS: usize = 256;
 
-/// Appends the numbers at some rows of a chunk of packed vectors, passing each through `map`.
+/// Appends the numbers at the given rows of packed vectors, passing each through `map`.
 ///
 /// # Panics
 /// If a row is past the vectors, or the width is greater than the bits of a lane.
@@ -318,7 +318,7 @@ pub(crate) fn append_extracted<L: Lane, O: Copy>(
             // SAFETY: `gather_lanes` has written all of these lanes.
             out.extend(lanes.iter().map(|lane| map(unsafe { lane.assume_init() })));
         } else {
-            let words = L::ROW_LANES * width;
+            let words = L::GROUP_LANES * width;
             out.extend(rows.iter().map(|row| {
                 let (vector, index) = (*row as usize / VECTOR_ROWS, *row as usize % VECTOR_ROWS);
                 map(extract(width, &packed[vector * words..], index))
@@ -336,11 +336,12 @@ pub(crate) fn extract<L: Lane>(width: usize, packed: &[L], index: usize) -> L {
     if width == 0 {
         return L::default();
     }
-    let (row, lane) = (row_of::<L>(index), index % L::ROW_LANES);
-    let (word, shift) = (row * width / L::BITS, row * width % L::BITS);
-    let first = word * L::ROW_LANES + lane;
-    // If the number ends in its first word, `next` is the same word, which avoids a branch. The mask removes its bits.
-    let next = first + if shift + width > L::BITS { L::ROW_LANES } else { 0 };
+    let (group, lane) = (group_of::<L>(index), index % L::GROUP_LANES);
+    let (word, shift) = (group * width / L::BITS, group * width % L::BITS);
+    let first = word * L::GROUP_LANES + lane;
+    // If the number ends in its first word, `next` is the same word, which avoids a branch. The mask then removes the
+    // bits that come from `next`.
+    let next = first + if shift + width > L::BITS { L::GROUP_LANES } else { 0 };
     packed[first].shr(shift).or(packed[next].shl(L::BITS - 1 - shift).shl(1)).and(mask(width))
 }
 
@@ -356,10 +357,10 @@ mod tests {
         let mut random = Random(7);
         for width in 0..=L::BITS {
             let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| L::from_u64(random.number()));
-            let mut expected = vec![L::default(); width * L::ROW_LANES];
+            let mut expected = vec![L::default(); width * L::GROUP_LANES];
             // SAFETY: the lengths are those that `unchecked_pack` requires.
             unsafe { reference(width, &values, &mut expected) };
-            let mut packed = vec![L::default(); width * L::ROW_LANES];
+            let mut packed = vec![L::default(); width * L::GROUP_LANES];
             pack(width, &values, &mut packed);
             assert!(packed == expected, "pack, width {width} of {}", L::BITS);
 
@@ -391,15 +392,15 @@ mod tests {
                     L::BITS
                 );
             }
-            for row in (0..L::BITS).filter(|_| width > 0) {
-                let (first, mut out) = (first_index::<L>(row), vec![L::default(); L::ROW_LANES]);
+            for group in (0..L::BITS).filter(|_| width > 0) {
+                let (first, mut out) = (first_index::<L>(group), vec![L::default(); L::GROUP_LANES]);
                 assert!(
-                    (first..first + L::ROW_LANES).all(|index| row_of::<L>(index) == row),
-                    "row {row} of {}",
+                    (first..first + L::GROUP_LANES).all(|index| group_of::<L>(index) == group),
+                    "group {group} of {}",
                     L::BITS
                 );
-                unpack_row(width, &packed, row, &mut out, |lane| lane);
-                assert!(out == masked[first..][..L::ROW_LANES], "row {row}, width {width} of {}", L::BITS);
+                unpack_group(width, &packed, group, &mut out, |lane| lane);
+                assert!(out == masked[first..][..L::GROUP_LANES], "group {group}, width {width} of {}", L::BITS);
             }
             for (index, value) in masked.iter().enumerate() {
                 assert!(extract(width, &packed, index) == *value, "extract {index}, width {width} of {}", L::BITS);

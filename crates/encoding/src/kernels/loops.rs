@@ -2,19 +2,20 @@
 //! and compiled for registers of 32 bytes (`avx2.rs`) and of 64 bytes (`avx512.rs`). Those files define the operations
 //! on a register.
 //!
-//! A row of a vector has one number of each lane (see `bit_packing.rs`). Rows are read in the order of their bytes,
-//! which is not the order of their numbers. Another order halves the speed of reads from memory, because the hardware
-//! prefetcher does not predict it. The bits of a row have fixed positions among the sixteen words of the vector's mask.
+//! A group has one number of each lane (see `bit_packing.rs`). Groups are read in the order of their packed bytes,
+//! which is not the order of their numbers in the vector. Another order halves the speed of reads from memory, because
+//! the hardware prefetcher does not predict it. The bits of a group have fixed positions among the sixteen words of the
+//! vector's mask.
 //!
 //! Predicates on numbers of up to three bits need no unpacking if the machine has GFNI (`narrow.rs`).
 //!
 //! Unpacking and the range predicate, which is the most frequent, are compiled once for each width up to 63 bits:
-//! shifts and masks are then constants. Other predicates compute them in the loop. Explicit prefetching halves the
-//! speed: the hardware prefetcher does better.
+//! shifts and masks are then constants. Other predicates compute shifts and masks in the loop. The loops do not
+//! prefetch: that would halve the speed, because the hardware prefetcher does better.
 //!
-//! A predicate returns the passing lanes of each register of a row, as a register or as a mask. The results for all
-//! registers of a row are converted to bits together, and written to the selection in cells. A cell holds the bits of a
-//! row, or of half a row if a row has more bits than a word.
+//! A predicate returns the passing lanes of each register of a group, as a register or as a mask. The results for all
+//! registers of a group are converted to bits together, and written to the selection in cells. A cell holds the bits of
+//! a group, or of half a group if a group has more bits than a word.
 
 /// Evaluates an expression for each of the numbers from 0 to 7, unrolled.
 macro_rules! eight_times {
@@ -51,10 +52,10 @@ macro_rules! loops {
             const BITS: usize = <$lane>::BITS as usize;
             /// Lanes of a cell.
             const CELL_LANES: usize = <$cell>::BITS as usize;
-            /// Lanes of a row of a vector.
-            const ROW_LANES: usize = VECTOR_ROWS / BITS;
-            /// Registers of a row.
-            const PARTS: usize = ROW_LANES / LANES;
+            /// Lanes of a group.
+            const GROUP_LANES: usize = VECTOR_ROWS / BITS;
+            /// Registers of a group.
+            const PARTS: usize = GROUP_LANES / LANES;
             /// Lanes of a register.
             const LANES: usize = 8 * size_of::<Register>() / BITS;
 
@@ -64,15 +65,15 @@ macro_rules! loops {
                 $splat(lane as $signed)
             }
 
-            /// Unpacked lanes of a row.
+            /// Unpacked lanes of a group.
             #[inline]
             #[target_feature(enable = $features)]
-            fn unpacked(width: usize, packed: &[$lane], row: usize) -> [Register; PARTS] {
-                let (first, shift) = (row * width / BITS, row * width % BITS);
-                let number = splat(<$lane>::MAX >> (BITS - width));
-                let (rows, _) = packed.as_chunks::<ROW_LANES>();
-                let (low, is_split) = (&rows[first], shift + width > BITS);
-                let high = if is_split { &rows[first + 1] } else { low };
+            fn unpacked(width: usize, packed: &[$lane], group: usize) -> [Register; PARTS] {
+                let (first, shift) = (group * width / BITS, group * width % BITS);
+                let number_mask = splat(<$lane>::MAX >> (BITS - width));
+                let (lines, _) = packed.as_chunks::<GROUP_LANES>();
+                let (low, is_split) = (&lines[first], shift + width > BITS);
+                let high = if is_split { &lines[first + 1] } else { low };
                 let mut lanes = [splat(0); PARTS];
                 for (part, lanes) in lanes.iter_mut().enumerate() {
                     let low = load(&low[part * LANES..][..LANES]);
@@ -81,14 +82,14 @@ macro_rules! loops {
                     } else {
                         $shr(low, shift)
                     };
-                    *lanes = and(joined, number);
+                    *lanes = and(joined, number_mask);
                 }
                 lanes
             }
 
-            /// Clears the bits of a row's lanes that fail a predicate. If all bits of `flip` are set, clears the bits
-            /// of lanes that pass. `first` is the row's first index in the vector. Bits are written directly to the
-            /// selection, because the bits of all rows together would not fit the machine's registers.
+            /// Clears the bits of a group's lanes that fail a predicate. If all bits of `flip` are set, clears the bits
+            /// of lanes that pass. `first` is the group's first index in the vector. Bits are written directly to the
+            /// selection, because the bits of all groups together would not fit the machine's registers.
             #[inline]
             #[target_feature(enable = $features)]
             fn retain_lanes(
@@ -98,16 +99,16 @@ macro_rules! loops {
                 selected: &mut VectorBits,
                 predicate: impl Fn(Register) -> Mask,
             ) {
-                let cells = &mut cells(selected)[first / CELL_LANES..][..ROW_LANES / CELL_LANES];
+                let cells = &mut cells(selected)[first / CELL_LANES..][..GROUP_LANES / CELL_LANES];
                 for (cell, bits) in cells.iter_mut().zip($bits(lanes.map(predicate))) {
                     *cell &= flip ^ bits;
-                    // Keeps the compiler from mixing the reads of rows, which must stay in order, and from merging
+                    // Keeps the compiler from mixing the reads of groups, which must stay in order, and from merging
                     // cells.
                     compiler_fence(Ordering::SeqCst);
                 }
             }
 
-            /// Bits of a vector as cells. A cell holds the bits of a row, or of a part of a row that fills a word.
+            /// Bits of a vector as cells. A cell holds the bits of a group, or of a part of a group that fills a word.
             #[inline]
             fn cells(bits: &mut VectorBits) -> &mut [$cell; VECTOR_ROWS / CELL_LANES] {
                 // SAFETY: both arrays have as many bits and hold any bits, and the second requires no more alignment.
@@ -115,27 +116,27 @@ macro_rules! loops {
                 unsafe { &mut *bits.as_mut_ptr().cast() }
             }
 
-            /// Like [`retain_lanes`], for the range predicate on a row of packed numbers. Width and row are
+            /// Like [`retain_lanes`], for the range predicate on a group of packed numbers. Width and group are
             /// compile-time constants even if this is not inlined.
             #[inline]
             #[target_feature(enable = $features)]
-            fn retain_row_in_range<const WIDTH: usize, const ROW: usize>(
+            fn retain_group_in_range<const WIDTH: usize, const GROUP: usize>(
                 packed: &[$lane],
                 range: [Register; 2],
                 selected: &mut VectorBits,
             ) {
-                let lanes = unpacked(WIDTH, packed, ROW);
-                retain_lanes(lanes, first_index::<$lane>(ROW), 0, selected, |lanes| $in_range(lanes, range));
+                let lanes = unpacked(WIDTH, packed, GROUP);
+                retain_lanes(lanes, first_index::<$lane>(GROUP), 0, selected, |lanes| $in_range(lanes, range));
             }
 
             /// Clears the bits of packed numbers outside a range. The compiler knows the width.
             #[target_feature(enable = $features)]
             fn retain_range<const WIDTH: usize>(packed: &[$lane], range: [Register; 2], selected: &mut [VectorBits]) {
-                for (packed, selected) in packed.chunks_exact(WIDTH * ROW_LANES).zip(selected) {
+                for (packed, selected) in packed.chunks_exact(WIDTH * GROUP_LANES).zip(selected) {
                     if any(selected) {
                         eight_times!(EIGHTH => {
-                            eight_times!(ROW => if ROW < BITS / 8 {
-                                retain_row_in_range::<WIDTH, { EIGHTH * (BITS / 8) + ROW }>(packed, range, selected);
+                            eight_times!(GROUP => if GROUP < BITS / 8 {
+                                retain_group_in_range::<WIDTH, { EIGHTH * (BITS / 8) + GROUP }>(packed, range, selected);
                             })
                         });
                     }
@@ -145,7 +146,7 @@ macro_rules! loops {
             /// Unpacks a vector. If the width is a literal, shifts and masks are compile-time constants.
             #[inline]
             #[target_feature(enable = $features)]
-            fn unpack_rows(
+            fn unpack_groups(
                 width: usize,
                 packed: &[$lane],
                 base: $lane,
@@ -154,14 +155,14 @@ macro_rules! loops {
                 // Subtracts the negated base instead of adding the base, because each lane type has a function that
                 // subtracts.
                 let below = splat(base.wrapping_neg());
-                let mut unpack = |row: usize| {
-                    let first = first_index::<$lane>(row);
-                    for (part, lanes) in unpacked(width, packed, row).into_iter().enumerate() {
+                let mut unpack = |group: usize| {
+                    let first = first_index::<$lane>(group);
+                    for (part, lanes) in unpacked(width, packed, group).into_iter().enumerate() {
                         store($minus(lanes, below), &mut out[first + part * LANES..][..LANES]);
                     }
                 };
                 for eighth in 0..BITS / 8 {
-                    eight_times!(ROW => unpack(eighth * 8 + ROW));
+                    eight_times!(GROUP => unpack(eighth * 8 + GROUP));
                 }
             }
 
@@ -177,8 +178,8 @@ macro_rules! loops {
                 out: &mut [MaybeUninit<$lane>; VECTOR_ROWS],
             ) {
                 match width {
-                    $($width => unpack_rows($width, packed, base, out),)*
-                    width => unpack_rows(width, packed, base, out),
+                    $($width => unpack_groups($width, packed, base, out),)*
+                    width => unpack_groups(width, packed, base, out),
                 }
             }
 
@@ -194,11 +195,11 @@ macro_rules! loops {
                 let flip = if negated { <$cell>::MAX } else { 0 };
                 match *source {
                     LaneSource::Packed { width, packed } => {
-                        for (packed, selected) in packed.chunks_exact(width * ROW_LANES).zip(selected) {
+                        for (packed, selected) in packed.chunks_exact(width * GROUP_LANES).zip(selected) {
                             if any(selected) {
-                                for row in 0..BITS {
-                                    let lanes = unpacked(width, packed, row);
-                                    retain_lanes(lanes, first_index::<$lane>(row), flip, selected, predicate);
+                                for group in 0..BITS {
+                                    let lanes = unpacked(width, packed, group);
+                                    retain_lanes(lanes, first_index::<$lane>(group), flip, selected, predicate);
                                 }
                             }
                         }
@@ -222,12 +223,12 @@ macro_rules! loops {
                 padded[..rest.len()].copy_from_slice(rest);
                 for (lanes, selected) in vectors.iter().chain([&padded]).zip(selected) {
                     if any(selected) {
-                        for (row, lanes) in lanes.as_chunks::<ROW_LANES>().0.iter().enumerate() {
+                        for (group, lanes) in lanes.as_chunks::<GROUP_LANES>().0.iter().enumerate() {
                             let mut registers = [splat(0); PARTS];
                             for (register, lanes) in registers.iter_mut().zip(lanes.as_chunks::<LANES>().0) {
                                 *register = load(lanes);
                             }
-                            retain_lanes(registers, row * ROW_LANES, flip, selected, predicate);
+                            retain_lanes(registers, group * GROUP_LANES, flip, selected, predicate);
                         }
                     }
                 }

@@ -26,8 +26,8 @@ mod views;
 mod wide;
 
 pub(crate) use bit_packing::{
-    Lane, append_extracted, append_sums, append_unpacked, extract, pack, packed_bytes, row_of, row_words, unpack,
-    unpack_lanes, unpack_row,
+    Lane, append_extracted, append_sums, append_unpacked, extract, group_of, group_words, pack, packed_bytes, unpack,
+    unpack_group, unpack_lanes,
 };
 pub(crate) use compress::{Compress, compress};
 pub(crate) use deposit::deposit;

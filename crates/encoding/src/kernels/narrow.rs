@@ -1,14 +1,14 @@
 //! Predicates on packed numbers of up to three bits, without unpacking them.
 //!
-//! A predicate on up to three bits is a table of up to eight entries. Eight numbers of a lane take one, two or three
-//! bytes, and one byte of the result shows which of these eight rows pass. An instruction on bytes therefore works on
-//! several hundred numbers.
+//! A predicate on up to three bits is a table of up to eight entries. A lane of eight numbers takes one, two or three
+//! bytes, and one byte of the result shows which of these numbers pass. So an instruction on bytes works on several
+//! hundred numbers. A group has one number of each lane (see `bit_packing.rs`).
 //!
 //! ```text
-//! bytes of 64 lanes    bits r * width .. (r + 1) * width of a lane's bytes are row r
-//!   predicate          a byte per lane, with a bit for each row that passes
-//!   transposed         for each eight lanes a byte per row, with a bit for each lane that passes
-//!   bytes in order     the bits of 64 lanes of a row are a word of the mask
+//! bytes of 64 lanes    bits g * width .. (g + 1) * width of a lane are its number in group g
+//!   predicate          a byte per lane: bit g is set if the number in group g passes
+//!   transposed         for each eight lanes a byte per group, with a bit per lane
+//!   bytes in order     the bits of 64 lanes of a group are a word of the mask
 //! ```
 //!
 //! The transposing instruction belongs to GFNI and multiplies matrices of 8 x 8 bits. Eight bytes form a matrix.
@@ -26,14 +26,14 @@ pub(super) type Passes = [bool; 1 << WIDTH_MAX];
 
 /// Bytes of a register.
 const BYTES: usize = 64;
-/// Bytes of the words of one row.
-const ROW_BYTES: usize = VECTOR_ROWS / 8;
+/// Lanes of a vector, each with as many bytes as a number has bits.
+const LANES: usize = VECTOR_ROWS / 8;
 
-/// Matrix that eight bytes are multiplied by to transpose them. Byte `r` of the product has one bit of each of the
-/// eight bytes: the bit of row `r`, at the position of the bit that is set in byte `r` of this matrix.
+/// Matrix that eight bytes are multiplied by to transpose them. Byte `g` of the product has one bit of each of the
+/// eight bytes: the bit of group `g`. Its position is the position of the bit that is set in byte `g` of this matrix.
 const IDENTITY: u64 = 0x8040_2010_0804_0201;
 
-/// Like [`IDENTITY`], for bytes whose bits are rows 0, 4, 1, 5, 2, 6, 3 and 7, from the lowest on.
+/// Like [`IDENTITY`], for bytes whose bits are groups 0, 4, 1, 5, 2, 6, 3 and 7, from the lowest on.
 const EVEN_BITS_FIRST: u64 = 0x8020_0802_4010_0401;
 
 /// An array with a byte for each byte of a register, computed from its position.
@@ -52,22 +52,22 @@ macro_rules! bytes {
 static REVERSE: [u8; BYTES] = bytes!(index => (index % 16) ^ 7);
 
 /// For each half of the mask's sixteen words: the positions of its bytes in the two registers of transposed bits,
-/// counted through both. Word `w` of the mask is row `w / 2` of the 64 lanes in register `w % 2`. In a register, every
-/// eight lanes have eight bytes, one for each row.
+/// counted through both. Word `w` of the mask is group `w / 2` of the 64 lanes in register `w % 2`. In a register,
+/// every eight lanes have eight bytes, one for each group.
 static MASK_BYTE_POSITIONS: [[u8; BYTES]; 2] = [
     bytes!(index => index / 8 % 2 * BYTES + index % 8 * 8 + index / 16),
     bytes!(index => index / 8 % 2 * BYTES + index % 8 * 8 + index / 16 + 4),
 ];
 
-/// Second of two rows of three bits, looked up by the six bits of both.
+/// The second of two three-bit numbers, looked up by the six bits of both.
 static SECONDS: [u8; BYTES] = bytes!(index => index / 8);
 
-/// Six bits of two rows of three bits, looked up by the same bits in another order. The low four bits of the index
-/// come from the byte in which the rows end, the next two from the byte before it.
+/// Six bits of two three-bit numbers, looked up by the same bits in another order. The low four bits of the index come
+/// from the byte in which the numbers end, the next two bits from the byte before it.
 static TWO_AND_FOUR: [u8; BYTES] = bytes!(index => index % 16 * 4 + index / 16);
 
-/// Like [`TWO_AND_FOUR`]. The low two bits of the index come from the byte in which the rows end, the next four from
-/// the byte before it.
+/// Like [`TWO_AND_FOUR`]. The low two bits of the index come from the byte in which the numbers end, the next four bits
+/// from the byte before it.
 static FOUR_AND_TWO: [u8; BYTES] = bytes!(index => index % 4 * 16 + index / 4);
 
 #[inline]
@@ -102,24 +102,24 @@ fn choose(bits: __m512i, ones: __m512i, zeros: __m512i) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 pub(super) fn retain(width: usize, packed: &[u8], passes: &Passes, selected: &mut [VectorBits]) {
     match width {
-        1 => retain_rows::<1, { ROW_BYTES }>(packed, passes, selected),
-        2 => retain_rows::<2, { 2 * ROW_BYTES }>(packed, passes, selected),
-        3 => retain_rows::<3, { 3 * ROW_BYTES }>(packed, passes, selected),
+        1 => retain_groups::<1, { LANES }>(packed, passes, selected),
+        2 => retain_groups::<2, { 2 * LANES }>(packed, passes, selected),
+        3 => retain_groups::<3, { 3 * LANES }>(packed, passes, selected),
         width => unreachable!("{width} bits are unpacked"),
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-fn retain_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
+fn retain_groups<const WIDTH: usize, const PACKED_BYTES: usize>(
     packed: &[u8],
     passes: &Passes,
     selected: &mut [VectorBits],
 ) {
     let tables = if WIDTH == 3 { tables_of_two(passes) } else { tables_of_one(passes) };
     let (positions, reverse) = ([load(&MASK_BYTE_POSITIONS[0]), load(&MASK_BYTE_POSITIONS[1])], load(&REVERSE));
-    // Transposing also puts rows of two bits in order.
-    let rows = _mm512_set1_epi64(if WIDTH == 2 { EVEN_BITS_FIRST } else { IDENTITY } as i64);
+    // Transposing also puts the groups of two-bit numbers in order.
+    let matrix = _mm512_set1_epi64(if WIDTH == 2 { EVEN_BITS_FIRST } else { IDENTITY } as i64);
     for (packed, selected) in packed.as_chunks::<PACKED_BYTES>().0.iter().zip(selected) {
         let [low, high] = selected.as_chunks_mut::<8>().0 else { unreachable!("a mask has sixteen words") };
         let selected_before = [load_words(low), load_words(high)];
@@ -140,7 +140,7 @@ fn retain_rows<const WIDTH: usize, const PACKED_BYTES: usize>(
                 2 => pass_two_bits(bytes[0], bytes[1], tables),
                 _ => pass_three_bits(bytes[0], bytes[1], bytes[2], tables),
             };
-            *transposed = _mm512_gf2p8affine_epi64_epi8::<0>(rows, _mm512_shuffle_epi8(passing, reverse));
+            *transposed = _mm512_gf2p8affine_epi64_epi8::<0>(matrix, _mm512_shuffle_epi8(passing, reverse));
         }
         for ((words, selected_before), positions) in [low, high].into_iter().zip(selected_before).zip(positions) {
             store_words(
@@ -158,21 +158,21 @@ fn tables_of_one(passes: &Passes) -> [__m512i; 4] {
     [0, 1, 2, 3].map(|number| _mm512_set1_epi8(-i8::from(passes[number])))
 }
 
-/// One bit per row, set if the row's two-bit number passes. From the lowest bit on, the rows are 0, 4, 1, 5, 2, 6, 3
-/// and 7.
+/// One bit per group, set if its two-bit number passes. From the lowest bit on, the groups are 0, 4, 1, 5, 2, 6, 3 and
+/// 7.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn pass_two_bits(first: __m512i, second: __m512i, entries: [__m512i; 4]) -> __m512i {
-    // The low bits of the rows of the first byte, alternating with those of the second byte; then their high bits.
-    // Bits that are shifted in from a neighbouring byte are not chosen.
+    // The low bits of the numbers in the first byte, alternating with the low bits of the numbers in the second byte.
+    // Then the high bits in the same order. Bits that are shifted in from a neighbouring byte are not chosen.
     let even = _mm512_set1_epi8(0x55);
     let low = choose(even, first, _mm512_slli_epi16::<1>(second));
     let high = choose(even, _mm512_srli_epi16::<1>(first), second);
     choose(high, choose(low, entries[3], entries[2]), choose(low, entries[1], entries[0]))
 }
 
-/// Tables that map the six bits of two three-bit rows to two bits, one per row, set if the row passes. Table `i` is for
-/// rows `2 * i` and `2 * i + 1`, with their bits in the order of [`pass_three_bits`].
+/// Tables that map the six bits of two three-bit numbers to two bits, one per number, set if the number passes. Table
+/// `i` is for groups `2 * i` and `2 * i + 1`, with the six bits in the order of [`pass_three_bits`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn tables_of_two(passes: &Passes) -> [__m512i; 4] {
@@ -187,15 +187,15 @@ fn tables_of_two(passes: &Passes) -> [__m512i; 4] {
     ]
 }
 
-/// One bit per row, set if the row's three-bit number passes. Tables are indexed by the lowest six bits of a byte.
+/// One bit per group, set if its three-bit number passes. Tables are indexed by the lowest six bits of a byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
 fn pass_three_bits(first: __m512i, second: __m512i, third: __m512i, tables: [__m512i; 4]) -> __m512i {
     let two_and_four = choose(_mm512_set1_epi8(0x0f), second, _mm512_srli_epi16::<2>(first));
     let four_and_two = choose(_mm512_set1_epi8(0x03), third, _mm512_srli_epi16::<2>(second));
-    let rows_0_1 = _mm512_permutexvar_epi8(first, tables[0]);
-    let rows_2_3 = _mm512_permutexvar_epi8(two_and_four, tables[1]);
-    let rows_4_5 = _mm512_permutexvar_epi8(four_and_two, tables[2]);
-    let rows_6_7 = _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(third), tables[3]);
-    _mm512_or_si512(_mm512_or_si512(rows_0_1, rows_2_3), _mm512_or_si512(rows_4_5, rows_6_7))
+    let groups_0_1 = _mm512_permutexvar_epi8(first, tables[0]);
+    let groups_2_3 = _mm512_permutexvar_epi8(two_and_four, tables[1]);
+    let groups_4_5 = _mm512_permutexvar_epi8(four_and_two, tables[2]);
+    let groups_6_7 = _mm512_permutexvar_epi8(_mm512_srli_epi16::<2>(third), tables[3]);
+    _mm512_or_si512(_mm512_or_si512(groups_0_1, groups_2_3), _mm512_or_si512(groups_4_5, groups_6_7))
 }

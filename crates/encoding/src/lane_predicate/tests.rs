@@ -144,8 +144,8 @@ fn check_packed<L: Lane>(widths: Range<usize>) {
     let rows = 3 * VECTOR_ROWS + 100;
     for width in widths {
         let lanes: Vec<L> = random(width, rows.next_multiple_of(VECTOR_ROWS));
-        let mut packed = vec![L::default(); lanes.len() / VECTOR_ROWS * width * L::ROW_LANES];
-        for (packed, lanes) in packed.chunks_exact_mut(width * L::ROW_LANES).zip(lanes.as_chunks().0) {
+        let mut packed = vec![L::default(); lanes.len() / VECTOR_ROWS * width * L::GROUP_LANES];
+        for (packed, lanes) in packed.chunks_exact_mut(width * L::GROUP_LANES).zip(lanes.as_chunks().0) {
             pack(width, lanes, packed);
         }
         check_source(LaneSource::Packed { width, packed: &packed }, &lanes[..rows], &format!("{width} of {}", L::BITS));

@@ -70,7 +70,7 @@ impl Scale {
         if self.is_real { f32_to_ordered(value as f32).into() } else { f64_to_ordered(value) }
     }
 
-    /// Decimal integer of an ordered integer. Returns `None` if it does not decode to the same number.
+    /// Decimal integer of the value with this ordered integer. Returns `None` if it does not decode to the same value.
     #[inline(always)]
     fn to_integer(self, ordered: i64) -> Option<i64> {
         // The ordered integer of a real has 32 bits.
@@ -171,7 +171,10 @@ impl Alp {
     /// Reads the parts that the head describes.
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         if head.exponent >= POWERS.len() || head.factor > head.exponent {
-            return Err(CorruptChunk { at: 44, expected: "an exponent of at most 18, and a factor of at most that" });
+            return Err(CorruptChunk {
+                at: 44,
+                expected: "an exponent of at most 18, and a factor of at most the exponent",
+            });
         }
         let integers = Packed::parse(parts, head.base, head.width, head.rows)?;
         let (low, high) = integers.domain();

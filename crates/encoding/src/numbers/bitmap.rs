@@ -7,9 +7,9 @@
 //! ```
 //!
 //! `base`, the first number, is in the head. Row `r` is the r-th set bit, found in two steps: `starts` and `ranks`
-//! locate its block, and the bits of the block are counted. The row of a number is the rank of its bit, which needs the
-//! bits of one block. A range of numbers is therefore a range of rows, and no number is read. The encoding is only for
-//! numbers with few gaps, because a number that does not occur takes a bit too.
+//! locate its block, and the bits of the block are counted. The row of a number is the rank of its bit, which is found
+//! in the bits of one block. So a predicate on a range of numbers passes a range of rows, and reads no numbers. The
+//! encoding is only for numbers with few gaps, because a number that does not occur takes a bit too.
 
 use std::ops::Range;
 
@@ -63,11 +63,11 @@ pub(crate) fn write<N: Native>(values: &[N], bits: usize, head: &mut Head, write
     let ranks = words.chunks(BLOCK_WORDS).map(|block| {
         let block_rank = rank;
         rank += count_set_bits(block);
-        // The last block has a set bit too, so fewer bits than rows precede it, which is less than 2^16.
+        // The last block has a set bit, so fewer than 2^16 set bits precede it.
         block_rank as u16
     });
     let ranks: Vec<u16> = ranks.collect();
-    // A bit is below 2^22, because there are at most 64 bits for each of 2^16 rows.
+    // The index of a bit is below 2^22, because there are at most 64 bits for each of 2^16 rows.
     let starts: Vec<u32> = values.iter().step_by(VECTOR_ROWS).map(|value| step(first, *value) as u32).collect();
     (head.base, head.heap_bytes) = (first.to_number(), 8 * words.len());
     writer.push_part(words.as_slice().to_byte_slice());
@@ -96,10 +96,10 @@ impl SetBits {
     pub(crate) fn parse(head: &Head, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let words = head.heap_bytes / 8;
         if words == 0 || !head.heap_bytes.is_multiple_of(8) {
-            return Err(CorruptChunk { at: 36, expected: "a bitmap of whole words, and at least one" });
+            return Err(CorruptChunk { at: 36, expected: "a bitmap of one or more whole words" });
         }
         if words > head.rows.max(BLOCK_WORDS) {
-            return Err(CorruptChunk { at: 36, expected: "at most 64 bits a row" });
+            return Err(CorruptChunk { at: 36, expected: "at most 64 bits per row" });
         }
         let bits = ScalarBuffer::from(parts.read_part(head.heap_bytes, "a bitmap")?);
         let ranks = ScalarBuffer::from(parts.read_part(2 * words.div_ceil(BLOCK_WORDS), "ranks of blocks")?);
@@ -124,7 +124,7 @@ impl SetBits {
         self.word_from(block * BLOCK_WORDS, self.ranks[block].into(), row)
     }
 
-    /// Like [`SetBits::word_of`], but searches from a word on. `rank` bits are set before that word.
+    /// Like [`SetBits::word_of`], but searches from `word` on. `rank` is the number of bits set before `word`.
     fn word_from(&self, mut word: usize, mut rank: usize, row: usize) -> (usize, usize) {
         while word + 1 < self.words.len() {
             let next = rank + self.words[word].count_ones() as usize;

@@ -5,7 +5,7 @@ use taut_types::{ColumnIndex, ColumnPredicate, Datum, DatumPredicate};
 use crate::kernels::MASK_WORDS;
 use crate::numbers::plain::Plain;
 
-/// Predicate on the least and the greatest of some numbers.
+/// Predicate that is evaluated on the least and the greatest number only.
 pub(crate) struct BoundsPredicate(ColumnPredicate);
 
 impl BoundsPredicate {
@@ -26,8 +26,9 @@ impl BoundsPredicate {
     }
 }
 
-/// Bounds of the numbers of a vector: its first number, then `steps` steps of `least..=greatest` each. If `ascends`,
-/// all numbers of the chunk ascend, and the first number of the next vector is an upper bound too.
+/// Bounds of the numbers of a vector. After the first number, there are `steps` numbers, each `least..=greatest` more
+/// than the previous one. If `ascends` is true, all numbers of the chunk ascend, so the first number of the next vector
+/// is an upper bound too.
 pub(crate) fn bounds_of_steps(
     firsts: &Plain,
     vector: usize,

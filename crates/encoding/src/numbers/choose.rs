@@ -28,7 +28,7 @@
 //!
 //! The exceptions of `delta` are not in the table. Applying them takes less time than reading the bits that they save.
 //!
-//! Because of these speeds, `two_byte_delta` replaces packed numbers if it is no larger than they are, and a bitmap in
+//! Because of these speeds, `two_byte_delta` replaces packed numbers if it is no larger than they are. A bitmap in
 //! which nearly all bits are set replaces an encoding that is at least twice as large. The faster the replaced encoding
 //! decodes, the more the other encodings must save: see [`ValueEncoding::replacement_twelfths_max`].
 

@@ -82,7 +82,7 @@ impl Steps {
         Some(steps.unwrap_or(Self { min: 0, max: 0 }))
     }
 
-    /// Bits of a step above the least one. Returns `None` if 64 are not enough.
+    /// Number of bits of `max - min`. Returns `None` if it is more than 64.
     pub(crate) fn width(self) -> Option<usize> {
         packed::width_of(self.min, self.max)
     }
@@ -145,7 +145,7 @@ pub(crate) fn estimate_sample<N: Native>(values: &[N]) -> Vec<i64> {
     sample_steps(values, ESTIMATE_ROWS)
 }
 
-/// Bits of steps above the least of them. Returns `None` if 64 are not enough.
+/// Number of bits of the greatest step minus the least step. Returns `None` if it is more than 64.
 pub(crate) fn width_of_steps(steps: impl Iterator<Item = i64>) -> Option<usize> {
     let bounds = steps.fold(None, |bounds: Option<(i64, i64)>, step| {
         Some(bounds.map_or((step, step), |(min, max)| (min.min(step), max.max(step))))
@@ -329,7 +329,7 @@ impl Delta {
         let mut lanes = [L::default(); VECTOR_ROWS];
         self.steps.unpack_vector_lanes(vector, &mut lanes);
         let first = vector * VECTOR_ROWS;
-        // The first number of the vector is no step.
+        // The first number of the vector has no step.
         let mut exceptions = self.exceptions.within(first + 1..first + VECTOR_ROWS).peekable();
         let (least, mut packed, mut summed) = (self.steps.base(), 0_u64, 0);
         let mut sum = S::from_number(self.firsts.value(vector));

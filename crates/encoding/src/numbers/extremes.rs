@@ -1,8 +1,7 @@
 //! Extremes of packed numbers: the greatest, or the least, of each group of neighbours. They are not part of a chunk. A
 //! caller that reads a chunk repeatedly may cache them.
 //!
-//! A *group* is what `bit_packing.rs` calls a row of a vector: 32 numbers of up to 32 bits, or 16 wider numbers. In the
-//! comments of this file, a row is always a row of the chunk.
+//! A group has one number of each lane (see `bit_packing.rs`): 32 numbers of up to 32 bits, or 16 wider numbers.
 //!
 //! ```text
 //! packed    | 32 numbers of 27 bits | 32 numbers | ...     groups
@@ -15,8 +14,8 @@
 //! of rows spans nearly the whole value range. But only 3 % of the groups of 32 neighbours contain one of the greatest
 //! thousandth of the numbers. If only few numbers at one end pass a predicate, a scan therefore reads mostly the first
 //! keys, which are a fiftieth of the bytes. If the most extreme number of a group passes and the second most extreme
-//! does not, only the former passes: its index is the result, and no number is read. For the greatest thousandth, this
-//! holds in 97 of 100 groups that have a passing number. In the other three, all numbers are read.
+//! does not, no other number of the group passes: the index is the result, and no number is read. For the greatest
+//! thousandth, this holds in 97 of 100 groups that have a passing number. In the other three, all numbers are read.
 //!
 //! These are small materialized aggregates (Moerkotte, 1998) of very small groups: a group is read from memory as a
 //! whole. They are built once a scan would have gained from them, like column imprints (Sidirourgos and Kersten, 2013).
@@ -27,7 +26,7 @@ use arrow_buffer::{Buffer, MutableBuffer, ToByteSlice};
 use taut_types::DatumPredicate;
 
 use crate::kernels::{
-    Lane, MASK_WORDS, mask_of_bytes, prefetch, row_of, row_words, unpack_row, with_lane, with_wide_vectors,
+    Lane, MASK_WORDS, group_of, group_words, mask_of_bytes, prefetch, unpack_group, with_lane, with_wide_vectors,
     word_of_bytes,
 };
 use crate::lane_predicate::LanePredicate;
@@ -41,9 +40,8 @@ const EXTREME_BYTES: usize = 2 * size_of::<u16>() + size_of::<u8>();
 /// Minimum number of groups for each candidate: a group whose most extreme number may pass. If the share of candidates
 /// is greater, a scan of all numbers is as fast.
 const GROUPS_PER_CANDIDATE_MIN: usize = 5;
-/// Minimum number of groups for each group that must be read. If the share of these is greater, a scan of all numbers
-/// is as fast.
-/// Measured, like [`GROUPS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
+/// Minimum number of groups for each group that must be read. If the share of such groups is greater, a scan of all
+/// numbers is as fast. Measured, like [`GROUPS_PER_CANDIDATE_MIN`]: `cargo bench -p taut-encoding --bench few_rows`.
 const GROUPS_PER_UNDECIDED_MIN: usize = 14;
 /// Maximum keys of a chunk: one for each group of 16 numbers. Numbers of up to 32 bits have fewer, longer groups.
 const KEYS_MAX: usize = CHUNK_ROWS_MAX / 16;
@@ -105,9 +103,9 @@ impl Packed {
             self.unpack_vector_lanes(vector, &mut lanes);
             let (lanes, keys, seconds, indexes) = (&lanes, &mut keys, &mut seconds, &mut indexes);
             with_wide_vectors(move || {
-                for group in lanes.chunks_exact(L::ROW_LANES) {
+                for group in lanes.chunks_exact(L::GROUP_LANES) {
                     let mut without_first = [L::default(); GROUP_LANES_MAX];
-                    let without_first = &mut without_first[..L::ROW_LANES];
+                    let without_first = &mut without_first[..L::GROUP_LANES];
                     without_first.copy_from_slice(group);
                     let first = extreme.select(group);
                     // `first` is one of the lanes, so it has a position.
@@ -130,8 +128,8 @@ impl Packed {
     }
 
     /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
-    /// only the groups that the extremes do not decide. Returns `None` if these are too many, the predicate is not a
-    /// range, or `extremes` does not have the length for the numbers of this chunk.
+    /// only the groups that the extremes do not decide. Returns `None` if there are too many such groups, the predicate
+    /// is not a range, or `extremes` does not have the length for the numbers of this chunk.
     pub(crate) fn find_by_extremes(
         &self,
         predicate: &DatumPredicate,
@@ -145,7 +143,7 @@ impl Packed {
         with_lane!(self.width(), L => {
             let (low, high) = LanePredicate::<L>::new(predicate, false, self.domain(), self.base()).bounds()?;
             let (candidates, undecided) = self.candidates::<L>((low, high), extreme, extremes, &rows)?;
-            Some((self.rows_between((low, high), &candidates, &rows), undecided * L::ROW_LANES))
+            Some((self.rows_between((low, high), &candidates, &rows), undecided * L::GROUP_LANES))
         })
     }
 
@@ -165,8 +163,8 @@ impl Packed {
             Extreme::Least => (0, high_key),
             Extreme::Greatest => (low_key, u16::MAX),
         };
-        let first = rows.start / L::ROW_LANES;
-        let keys = &parts.firsts[first..rows.end.div_ceil(L::ROW_LANES)];
+        let first = rows.start / L::GROUP_LANES;
+        let keys = &parts.firsts[first..rows.end.div_ceil(L::GROUP_LANES)];
         let mut bits = [0; KEYS_MAX / 64];
         for (keys, bits) in keys.chunks(VECTOR_ROWS).zip(bits.chunks_exact_mut(MASK_WORDS)) {
             let mut bytes = [0; VECTOR_ROWS];
@@ -196,12 +194,12 @@ impl Packed {
                 word &= word - 1;
                 if is_in(parts.firsts[candidate]) && is_out(parts.seconds[candidate]) {
                     // A chunk has at most 2^16 rows.
-                    let row = candidate * L::ROW_LANES + usize::from(parts.indexes[candidate]);
+                    let row = candidate * L::GROUP_LANES + usize::from(parts.indexes[candidate]);
                     candidates.push(Candidate::Only(row as u32));
                     continue;
                 }
-                let row = row_of::<L>(candidate % L::BITS * L::ROW_LANES);
-                let words = &self.vector::<L>(candidate / L::BITS)[row_words::<L>(width, row)];
+                let group = group_of::<L>(candidate % L::BITS * L::GROUP_LANES);
+                let words = &self.vector::<L>(candidate / L::BITS)[group_words::<L>(width, group)];
                 prefetch(words.to_byte_slice());
                 candidates.push(Candidate::Undecided(candidate));
                 undecided += 1;
@@ -223,16 +221,16 @@ impl Packed {
                     }
                     Candidate::Undecided(candidate) => candidate,
                 };
-                let (vector, first) = (candidate / L::BITS, candidate % L::BITS * L::ROW_LANES);
+                let (vector, first) = (candidate / L::BITS, candidate % L::BITS * L::GROUP_LANES);
                 let mut bytes = [0; GROUP_LANES_MAX];
-                let bytes = &mut bytes[..L::ROW_LANES];
-                unpack_row(width, self.vector::<L>(vector), row_of::<L>(first), bytes, |lane| {
+                let bytes = &mut bytes[..L::GROUP_LANES];
+                unpack_group(width, self.vector::<L>(vector), group_of::<L>(first), bytes, |lane| {
                     u8::from(lane.minus(low) <= span)
                 });
                 let mut bits = word_of_bytes(bytes);
                 while bits != 0 {
                     // A chunk has at most 2^16 rows.
-                    passing.push((candidate * L::ROW_LANES) as u32 + bits.trailing_zeros());
+                    passing.push((candidate * L::GROUP_LANES) as u32 + bits.trailing_zeros());
                     bits &= bits - 1;
                 }
             }

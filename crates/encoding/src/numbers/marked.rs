@@ -84,9 +84,9 @@ impl<N: Native> LeastCost<N> {
             if depth == 0 || bits >= best.cost {
                 break;
             }
-            // Packing at this width saves bits only if the numbers inside the window take more bits at full width than
-            // all numbers at this one. `minus` truncates distances to 64 bits, so that 128-bit numbers may seem closer
-            // to each other here than they are. The window is checked again below.
+            // A window saves bits only if its numbers take more bits at `full_width` than all numbers take at `width`.
+            // `minus` truncates distances to 64 bits, so 128-bit numbers may seem closer to each other here than they
+            // are. The window is checked again below.
             let reach = (1 << width) - 2;
             let inside_min = bits / full_width + 1;
             if !sorted.windows(inside_min).any(|inside| inside[inside_min - 1].minus(inside[0]) <= reach) {
@@ -132,7 +132,7 @@ pub(crate) fn write<N: Native>(
     head: &mut Head,
     writer: &mut Writer,
 ) -> Result<(), EncodeError> {
-    // The row of an exception holds the first number past the window.
+    // An exception is packed as the first number past the window.
     let mark = window.base.plus((1 << window.width) - 1);
     let packed: Vec<N> = values.iter().map(|value| if window.contains(*value) { *value } else { mark }).collect();
     let mut exceptions: Vec<N> = vec![];
@@ -169,7 +169,7 @@ impl Marked {
     pub(crate) fn parse(head: &Head, nesting: Nesting, parts: &mut Parts) -> Result<Self, CorruptChunk> {
         let corrupt = |at, expected| Err(CorruptChunk { at, expected });
         if nesting.depth == 0 {
-            return corrupt(1, "exceptions in at most three chunks within each other");
+            return corrupt(1, "at most three nested chunks of exceptions");
         }
         if head.width == 0 {
             return corrupt(2, "a width of at least one bit, for the mark");

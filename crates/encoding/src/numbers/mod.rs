@@ -104,7 +104,7 @@ impl Nesting {
         Self { is_float, depth: DEPTH_MAX }
     }
 
-    /// Context of a chunk within this one.
+    /// Context of a chunk of exceptions within this chunk.
     fn inner(self) -> Self {
         Self { depth: self.depth.saturating_sub(1), ..self }
     }
@@ -178,14 +178,14 @@ pub(crate) fn encode<N: Native>(
         Encoding::RunLengthDelta => {
             let plan = || run_length_delta::RunLengthDeltaPlan::for_values(values, statistics.spread());
             let Some(plan) = scratch.run_length_delta.or_else(plan) else {
-                return Err(impossible("differences of runs are too many bits apart"));
+                return Err(impossible("differences between runs need too many bits"));
             };
             run_length_delta::write(values, plan, &mut head, &mut writer);
         }
         Encoding::Bitmap => {
             let ascends = values.is_sorted_by(|left, right| left < right);
             let Some(bits) = bitmap::bit_count(values.len(), statistics.spread()).filter(|_| ascends) else {
-                return Err(impossible("numbers do not ascend strictly and tightly"));
+                return Err(impossible("numbers do not ascend strictly, or are too far apart"));
             };
             bitmap::write(values, bits, &mut head, &mut writer);
         }
@@ -445,7 +445,7 @@ impl Numbers {
         true
     }
 
-    /// Extremes of neighbouring numbers. Returns `None` if the encoding has none.
+    /// Like [`Packed::extremes`]. Returns `None` for encodings other than `bit_packed` and `frame_of_reference`.
     pub(crate) fn extremes(&self, extreme: Extreme) -> Option<Buffer> {
         match self {
             Self::Packed(packed) => packed.extremes(extreme),

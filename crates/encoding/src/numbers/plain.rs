@@ -93,7 +93,7 @@ impl Plain {
         });
     }
 
-    /// Appends, for each code, the number with that index. Codes past the last number are read as the last.
+    /// Appends the number at the index that each code is. Codes past the end are read as the last index.
     pub(crate) fn append_codes<O: Native>(&self, codes: &[u16], out: &mut Vec<O>) {
         with_native!(self.bytes, N => {
             let values = self.values.typed_data::<N>();

@@ -123,7 +123,7 @@ impl RunWords {
             }
             PackedWords::Long(words) => RunEnds::from_lengths(words.iter().map(|word| *word >> width), head.rows),
         };
-        let ends = ends.ok_or(CorruptChunk { at, expected: "runs that make up the rows" })?;
+        let ends = ends.ok_or(CorruptChunk { at, expected: "runs whose lengths add up to the number of rows" })?;
         Ok((ends, Self { base: head.base, width, words }))
     }
 
