@@ -28,7 +28,8 @@ use crate::{BlockError, CorruptBlock, ScanReport, SectionEntry, Sections, indexe
 #[derive(Debug)]
 pub struct Block {
     pub(crate) header: Header,
-    /// Map from the columns of the table to those of the block. `None` if the table has the columns of the header.
+    /// Map from the columns of the table to the columns of the block. `None` if the table has the columns of the
+    /// header.
     pub(crate) mapped: Option<MappedColumns>,
     /// Parsed statistics, by index of the column in the table.
     summaries: RwLock<HashMap<u32, Arc<ColumnSummary>>>,
@@ -131,8 +132,7 @@ impl Block {
         }
     }
 
-    /// The stored column groups, with their columns as indexes in the table. Leaves out dropped columns, so a group may
-    /// be empty.
+    /// The stored column groups, with their columns in the table. Omits dropped columns, so a group may be empty.
     pub fn groups(&self) -> Vec<Group> {
         let group = |group| {
             let Group { kind, columns } = self.header.group(group);
@@ -145,8 +145,8 @@ impl Block {
         (0..self.header.groups()).map(group).collect()
     }
 
-    /// Kind and columns of each index. The columns are indexes in the table. An element is `None` if a column of the
-    /// index was dropped.
+    /// Kind of each index of the block, and its columns in the table. An element is `None` if a column of the index was
+    /// dropped.
     pub fn indexes(&self) -> Vec<Option<(IndexKind, Vec<ColumnIndex>)>> {
         (0..self.header.indexes()).map(|index| self.index(index)).collect()
     }

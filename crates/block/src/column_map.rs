@@ -267,8 +267,8 @@ impl Block {
         Some(IndexDesign { columns, ..index.clone() })
     }
 
-    /// Group of a column, and the ordinal of the column in it. A column that is not stored is alone in a group, whose
-    /// number is the number of stored groups plus the index of the column.
+    /// Group of a column, and the ordinal of the column in it. A column that is not stored is alone in a group. The
+    /// index of this group is the number of stored groups plus the index of the column.
     pub(crate) fn group_and_ordinal(&self, column: ColumnIndex) -> (usize, usize) {
         match self.source(column) {
             Ok(stored) => self.header.group_and_ordinal(stored.index()),
@@ -281,7 +281,7 @@ impl Block {
         if group < self.header.groups() { self.header.group_kind(group) } else { GroupKind::Column }
     }
 
-    /// The column that is not stored and forms the group with this number. Returns `None` for a stored group.
+    /// The column that is not stored and forms the group with this index. Returns `None` for a stored group.
     pub(crate) fn added_column(&self, group: usize) -> Option<&AddedColumn> {
         let column = group.checked_sub(self.header.groups())?;
         self.source(ColumnIndex::from(column)).err()

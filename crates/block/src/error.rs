@@ -99,7 +99,7 @@ pub enum BuildError {
         value: i128,
     },
     /// The design does not fit the schema, or the schema and the design cannot be written to the block.
-    #[error("the design does not fit the schema: {expected}")]
+    #[error("the design does not fit the schema: expected {expected}")]
     Design {
         /// The condition that the design does not meet.
         expected: &'static str,

@@ -16,7 +16,7 @@
 //! 60      4            sections        N
 //! 64      C * 8        column table    type code [u8; 3], nullable u8, group u16, ordinal in the group u16
 //!         G * 8        group table     kind u8, zero [u8; 3], members_end u32
-//!         C * 4        members         the columns of group 0 in stored order, then those of group 1, ...
+//!         C * 4        members         the columns of group 0 in stored order, then of group 1, ...
 //!         S * 8        segment table   rows_end
 //!         S * G * 4    piece table     first section of (segment 0, group 0), (segment 0, group 1), ...
 //!         I * 8        index table     kind u8, columns u8, zero u16, first column u16, second column u16 or zero
@@ -25,8 +25,8 @@
 //! ```
 //!
 //! Section 0 is the description: schema and design as JSON. Sections `1..=C` are the statistics of the columns. The
-//! pieces follow: each has one or more sections, up to the first section of the next piece. The last S * I sections are
-//! those of the indexes: (segment 0, index 0), (segment 0, index 1), ... Sections are contiguous, and each begins at a
+//! pieces follow: each has one or more sections, up to the first section of the next piece. The last S * I sections
+//! store indexes: (segment 0, index 0), (segment 0, index 1), ... Sections are contiguous, and each begins at a
 //! multiple of 64. All integers are little-endian.
 //!
 //! A parsed header is not copied into other structures: its tables are read in place. Parsing a header of thousands of
@@ -227,7 +227,7 @@ impl Header {
     pub fn parse(bytes: Buffer) -> Result<Self, CorruptBlock> {
         let length = Self::length(&bytes)?;
         if bytes.len() as u64 != length {
-            return Err(corrupt_at(12, "as many bytes as the header is long"));
+            return Err(corrupt_at(12, "the length of the header in bytes"));
         }
         if checksum(&bytes[CHECKSUM_START..]) != u64_at(&bytes, 16) {
             return Err(corrupt_at(16, "the checksum of the header"));
@@ -238,7 +238,7 @@ impl Header {
             return Err(corrupt_at(48, "1 to 16384 columns"));
         }
         if !(1..=counts.columns).contains(&counts.groups) {
-            return Err(corrupt_at(52, "1 to as many groups as columns"));
+            return Err(corrupt_at(52, "at least one group, and no more groups than columns"));
         }
         let header = Self { bytes, counts, offsets };
         header.check_groups()?;
@@ -344,7 +344,7 @@ impl Header {
             let at = self.offsets.sections + section * SECTION_BYTES;
             // With this limit, a sum of lengths can overflow only after 16 million sections: a header of 400 MB.
             if entry.offset != offset || entry.length > 1 << 40 {
-                return Err(corrupt_at(at, "a section right after the one before"));
+                return Err(corrupt_at(at, "a section that begins right after the previous section"));
             }
             offset = aligned(offset + entry.length);
         }

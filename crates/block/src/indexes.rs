@@ -150,7 +150,7 @@ impl IndexedColumn {
         let codec_of = |kind, span: u128, base| {
             let bits = u128::BITS - span.leading_zeros();
             // If there are nulls, null takes the number 0, and the other numbers increase by one. One bit is reserved
-            // for that.
+            // for this increase.
             let shift = bits.saturating_sub(CODEC_BITS - u32::from(has_nulls));
             let greatest = (span >> shift) as u64;
             let width = (u64::BITS - greatest.saturating_add(u64::from(has_nulls)).leading_zeros()).max(1);
@@ -246,7 +246,8 @@ enum KeyColumnKind {
 pub(crate) type Interval = (u64, u64);
 
 impl KeyColumnCodec {
-    /// Number of a value: drops the low bits of its distance, and adds one if 0 stands for null.
+    /// Number of the value with this distance from the base. Drops the low bits of the distance, and adds one if 0
+    /// stands for null.
     fn number(&self, distance: u128) -> u64 {
         ((distance >> self.shift) as u64).wrapping_add(self.has_nulls.into())
     }
@@ -389,7 +390,7 @@ pub(crate) struct KeySearch {
     pub keys: Vec<Interval>,
     /// Whether all rows with these keys pass the first column predicate.
     first_is_exact: bool,
-    /// Whether all these rows pass the second column predicate. `None` if the keys ignore it.
+    /// Whether all rows with these keys pass the second column predicate. `None` if the keys ignore it.
     second_is_exact: Option<bool>,
 }
 

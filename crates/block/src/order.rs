@@ -49,8 +49,8 @@ impl PredicateCounts {
 }
 
 impl PredicateHistory {
-    /// Records that a column predicate ran on `rows` rows, and that `passed` of them passed. `predicate` is its
-    /// ordinal.
+    /// Records that the column predicate with the ordinal `predicate` ran on `rows` rows, and that `passed` rows
+    /// passed.
     pub(crate) fn record(&mut self, predicate: usize, rows: usize, passed: usize) {
         if self.counts.len() <= predicate {
             self.counts.resize(predicate + 1, PredicateCounts::default());

@@ -146,13 +146,13 @@ impl<'a> Reader<'a> {
     /// Reads the null bits of a column that has nulls.
     fn read_nulls(&mut self, column: &Column, rows: usize) -> Result<Option<NullBuffer>, CorruptRows> {
         if !column.nullable {
-            return Err(self.corrupt_here("a column that without nulls to have none"));
+            return Err(self.corrupt_here("no nulls, because the column is not nullable"));
         }
         let at = self.at;
         let bits = self.read_bits(rows, "a bit for each row")?;
         let nulls = NullBuffer::new(BooleanBuffer::collect_bool(rows, |row| !is_set(bits, row)));
         match nulls.null_count() {
-            0 => Err(CorruptRows { at, expected: "a null in a column that has some" }),
+            0 => Err(CorruptRows { at, expected: "at least one null, because the column has nulls" }),
             _ => Ok(Some(nulls)),
         }
     }

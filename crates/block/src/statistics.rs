@@ -199,7 +199,7 @@ impl ColumnSummary {
         let (min, max) = values.split_at(min_length);
         let bound = |bytes: &[u8], flag| {
             if flags & flag == 0 {
-                return if bytes.is_empty() { Ok(None) } else { Err(corrupt_at(flags_at, "no bound")) };
+                return if bytes.is_empty() { Ok(None) } else { Err(corrupt_at(flags_at, "a flag for each bound")) };
             }
             if self.logical.is_bytes() {
                 return Ok(Some(Datum::Bytes(bytes.into())));
@@ -209,7 +209,7 @@ impl ColumnSummary {
         };
         let (min, max) = (bound(min, HAS_MIN)?, bound(max, HAS_MAX)?);
         if min.is_some() != (self.nulls < self.rows) || (min.is_none() && max.is_some()) {
-            return Err(corrupt_at(flags_at, "bounds where there are values"));
+            return Err(corrupt_at(flags_at, "a minimum if and only if there are values, and no maximum without it"));
         }
         Ok(ColumnStatistics {
             rows: self.rows,

@@ -122,10 +122,10 @@ fn bytes_match_the_documented_format() {
     };
     assert_eq!(decode_error(3, 255), (5, "a number for each row"));
     assert_eq!(decode_error(4, 0b1010), (4, "unused bits that are zero"));
-    assert_eq!(decode_error(4, 0b011), (5, "a column that without nulls to have none"));
+    assert_eq!(decode_error(4, 0b011), (5, "no nulls, because the column is not nullable"));
     assert_eq!(decode_error(6, 2), (6, "0 or 1"));
     assert_eq!(decode_error(7, 0b101), (7, "unused bits that are zero"));
-    assert_eq!(decode_error(7, 0), (7, "a null in a column that has some"));
+    assert_eq!(decode_error(7, 0), (7, "at least one null, because the column has nulls"));
     assert_eq!(decode_error(9, 1), (8, "zero under a null"));
     assert_eq!(decode_error(12, 7), (16, "as many bytes as the lengths say"));
     assert_eq!(decode_error(12, 3), (16, "UTF-8 text"));

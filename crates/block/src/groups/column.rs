@@ -52,7 +52,7 @@ pub(crate) fn is_level_worthwhile(level_bytes: usize, bytes: usize) -> bool {
     level_bytes <= bytes - bytes / 4
 }
 
-/// An open piece or level of one column.
+/// A column that is stored alone, open for reading: the piece of a group of a single column, or a level.
 pub(crate) struct ColumnPiece {
     pub chunk: Chunk,
     /// Ordinal of the level, if the column is a level.
@@ -119,7 +119,8 @@ impl ColumnPiece {
         }
     }
 
-    /// Deselects rows in `ranges` whose dictionary entry has a false flag. Null rows stay selected iff `null_passes`.
+    /// Deselects rows in `ranges` whose dictionary entry has a false flag. Null rows stay selected if and only if
+    /// `null_passes` is true.
     pub fn filter_codes(&self, flags: &BooleanBuffer, null_passes: bool, ranges: &RowRanges, selection: &mut Bitmap) {
         for rows in ranges.iter() {
             self.chunk.filter_codes(flags, null_passes, rows.start as usize..rows.end as usize, selection);

@@ -8,7 +8,7 @@ use taut_index::RowRanges;
 use super::pages::Directory;
 use crate::BlockError;
 
-/// A piece of a row layout whose pages are filtered one after the other. `P` is a checked page.
+/// Pages of a row layout, filtered one after the other. `P` is a checked page.
 pub(crate) trait FilteredPages<P> {
     fn directory(&self) -> &Directory;
 
@@ -16,8 +16,8 @@ pub(crate) trait FilteredPages<P> {
     fn load_page(&mut self, number: usize, rows: usize) -> Result<P, BlockError>;
 
     /// Splits `ranges` at page boundaries, and calls `visit` for each part with selected rows. The arguments of `visit`
-    /// are the piece, the page, the rows of the part, the first row of the page, and the selection. Rows are positions
-    /// in the segment.
+    /// are `self`, the page, the rows of the part, the first row of the page, and the selection. Rows are positions in
+    /// the segment.
     fn visit_selected_pages(
         &mut self,
         ranges: &RowRanges,
@@ -44,7 +44,7 @@ pub(crate) trait FilteredPages<P> {
     }
 
     /// Calls `admits` for each selected row in `ranges`, and deselects the rows for which it returns false. The
-    /// arguments of `admits` are the piece, the page, and the row in the page.
+    /// arguments of `admits` are `self`, the page, and the row in the page.
     fn retain_selected(
         &mut self,
         ranges: &RowRanges,

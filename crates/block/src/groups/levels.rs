@@ -149,7 +149,7 @@ impl Levels {
             let word = |field: usize| u32_at(head, at + 4 * field) as usize;
             let (ordinal, chunk_at, length) = (word(0), word(1), word(2));
             let unassigned = level_of_column.get_mut(ordinal).filter(|other| other.is_none());
-            *unassigned.ok_or(corrupt_at(at, "a column of the group that is no other level"))? = Some(level);
+            *unassigned.ok_or(corrupt_at(at, "a column of the group that is not a level yet"))? = Some(level);
             let is_inside = chunk_at >= records_end && chunk_at.is_multiple_of(64) && chunk_at + length <= head.len();
             if !is_inside || word(3) != 0 {
                 return Err(corrupt_at(at + 4, "the chunk of a level inside the head"));

@@ -113,7 +113,7 @@ impl Directory {
             return Err(corrupt_at(8, "as many pages and overflows as the piece has sections"));
         }
         if word(16) != columns {
-            return Err(corrupt_at(16, "as many fields as the group has columns that are no levels"));
+            return Err(corrupt_at(16, "as many fields as the group has columns that are not levels"));
         }
         let fields = HEAD_BYTES..HEAD_BYTES + columns * field_bytes;
         let ends_at = fields.end;
@@ -123,7 +123,7 @@ impl Directory {
         }
         let page_ends: Vec<u32> = (0..pages).map(|page| u32_at(head, ends_at + 4 * page)).collect();
         if page_ends[0] == 0 || !page_ends.is_sorted_by(|a, b| a < b) || page_ends[pages - 1] as usize != rows {
-            return Err(corrupt_at(ends_at, "pages that end in order, the last with the segment"));
+            return Err(corrupt_at(ends_at, "ascending ends of pages, the last at the end of the segment"));
         }
         Ok(Self { page_bytes, page_ends, overflows, tuple_bits: word(20), fields, tables_at })
     }

@@ -23,8 +23,8 @@ const SEARCH_COST: f64 = 3000.0;
 const INTERVAL_COST: f64 = 110.0;
 /// Nanoseconds per row that an index finds.
 const FOUND_ROW_COST: f64 = 0.8;
-/// Expected share of passing rows above which an index is not searched. Reading so large a share through an index costs
-/// about as much as testing all rows, in any layout.
+/// Expected share of passing rows above which an index is not searched. Reading this share of the rows through an index
+/// costs about as much as testing all rows, in any layout.
 const SHARE_MAX: f64 = 0.6;
 
 /// An index and the result of its search.
@@ -95,8 +95,9 @@ impl SegmentReader<'_> {
         Ok(best.map(|(_, choice)| choice))
     }
 
-    /// The search of an index for one or two of the planned predicates. Returns `None` if the index cannot be searched
-    /// for any of them, or if so many rows are expected to pass that a scan costs less.
+    /// The search of an index for one or two of the planned predicates. Returns `None` if no planned predicate on the
+    /// first column can be looked up, or if more than [`SHARE_MAX`] of the rows are expected to pass this predicate and
+    /// the use of indexes is not forced.
     fn index_candidate(&self, index: usize, planned: &[PlannedPredicate<'_>]) -> Option<IndexCandidate> {
         let (kind, columns) = self.block.index(index)?;
         let predicate_on = |column: ColumnIndex| {

@@ -43,8 +43,8 @@ impl PlannedPredicate<'_> {
 impl SegmentReader<'_> {
     /// Predicates to run on this segment: column predicates with their ordinals in the history, and row predicates. If
     /// a column has no nulls in this segment, a row predicate on it may imply or equal a column predicate
-    /// ([`NonNullPredicate`]). That column predicate is then added, with an ordinal after those of the scan's column
-    /// predicates. If the two are equal on this segment, the row predicate is left out.
+    /// ([`NonNullPredicate`]). The column predicate is then added, with an ordinal after the scan's other column
+    /// predicates. If both predicates are equal on this segment, the row predicate is omitted.
     pub(super) fn segment_predicates<'t>(&self, predicate: &'t Predicate) -> Result<SegmentPredicates<'t>, BlockError> {
         let Predicate { column_predicates, row_predicates } = predicate;
         let mut segment_predicates: SegmentPredicates<'t> =

@@ -38,7 +38,7 @@ impl SegmentReader<'_> {
 
     /// Like [`SegmentReader::project`], but appends the values to `arrays`, which has one array for each column.
     /// Returns false and appends nothing if `project` is as fast. That is the case if a column is stored with others,
-    /// or if its values are stored decoded and the rows are consecutive in the segment.
+    /// or if its bytes already have Arrow's layout and the rows are consecutive in the segment.
     ///
     /// # Errors
     /// If [`SegmentReader::project`] would fail.

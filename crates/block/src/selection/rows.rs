@@ -113,8 +113,8 @@ fn for_each_page<E>(
     Ok(())
 }
 
-/// Number of elements that pass. All of them must precede the elements that do not pass. Searches exponentially, so it
-/// is fast if few elements pass.
+/// Number of leading elements that pass. No later element may pass. Searches exponentially, so it is fast if few
+/// elements pass.
 fn count_leading(numbers: &[u32], passes: impl Fn(u32) -> bool) -> usize {
     let mut step = 1;
     while step < numbers.len() && passes(numbers[step - 1]) {

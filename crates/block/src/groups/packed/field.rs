@@ -22,7 +22,7 @@
 //! A `number` is a distance from the base. A `dictionary` code is the ordinal of a value in a sorted list. The list is
 //! a plain chunk of the column's type, or the dictionary of the page (see `page_dictionary`). An `inline` value is the
 //! offset at which the value ends in the heap of its page. The value begins where the preceding value ends: the value
-//! of the inline field before it in the tuple, or of the last inline field of the preceding tuple. With `lengths`, an
+//! of the inline field before it in the tuple, or of the last inline field of the previous tuple. With `lengths`, an
 //! `inline` value is the length of the value minus the least length (see `lengths`). Either all inline fields of a
 //! piece have `lengths`, or none.
 
@@ -120,7 +120,7 @@ pub(crate) struct PrecedingEnd {
     /// Bit of its tuple at which the value of this field begins.
     pub value_bit: usize,
     pub width: u32,
-    /// Whether this field is in the preceding tuple.
+    /// Whether this field is in the previous tuple.
     pub in_previous_tuple: bool,
 }
 
@@ -251,7 +251,7 @@ pub(crate) fn parse_fields(
         parsed.push(Field { logical: *logical, record, value_bit, null_bit, overflow_bit, values });
     }
     link_inline(&mut parsed, page_bytes)
-        .ok_or(corrupt_at(fields.start, "inline fields that all have lengths and are few, or none"))?;
+        .ok_or(corrupt_at(fields.start, "lengths in at most 4 inline fields, and then in all of them"))?;
     Ok(parsed)
 }
 

@@ -119,7 +119,7 @@ impl<'a> PackedPages<'a> {
         if dictionary_bytes < directory_bytes || dictionary_bytes > 0 && directory_bytes == 0 {
             return Err(self
                 .pages
-                .corrupt_error(section, corrupt_at(4, "the bytes of dictionaries that fields refer to")));
+                .corrupt_error(section, corrupt_at(4, "dictionaries if and only if fields refer to them")));
         }
         let tuples_at = PAGE_HEAD_BYTES + dictionary_bytes;
         let anchors_at = tuples_at + (rows * stride).div_ceil(8);
@@ -163,8 +163,8 @@ impl<'a> PackedPages<'a> {
         }
     }
 
-    /// Deselects rows in `ranges` whose entry in the dictionary of a field has a false flag. Null rows stay selected
-    /// iff `null_passes`.
+    /// Deselects rows in `ranges` whose entry in the dictionary of a field has a false flag. Null rows stay selected if
+    /// and only if `null_passes` is true.
     pub fn filter_codes(
         &mut self,
         ordinal: usize,
@@ -233,7 +233,7 @@ impl<'a> PackedPages<'a> {
         })
     }
 
-    /// Deselects rows whose number of more than 64 bits fails a predicate.
+    /// Deselects rows that fail a predicate, in a field of numbers of more than 64 bits.
     fn filter_wide(
         &mut self,
         ordinal: usize,
@@ -313,8 +313,8 @@ impl FilteredPages<PackedPage> for PackedPages<'_> {
 }
 
 impl Field {
-    /// Deselects rows of a page that fail a predicate on distances or codes. Null rows stay selected iff `null_passes`.
-    /// The page begins with row `first` of the segment.
+    /// Deselects rows of a page that fail a predicate on distances or codes. Null rows stay selected if and only if
+    /// `null_passes` is true. The page begins with row `first` of the segment.
     fn filter(
         &self,
         page: &PackedPage,

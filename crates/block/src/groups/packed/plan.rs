@@ -93,7 +93,7 @@ impl FieldPlan {
 
     fn dictionary(values: &ColumnValues, distinct: Distinct, name: &str) -> Result<Self, BuildError> {
         let entries: ArrayRef = take(&values.array, &UInt32Array::from(distinct.rows.clone()), None)
-            .map_err(|_| unsupported_encoding(name, Encoding::Dictionary, "its entries cannot be taken"))?;
+            .map_err(|_| unsupported_encoding(name, Encoding::Dictionary, "its distinct values cannot be copied"))?;
         let table = encode(&entries, values.logical, Choice::Plain)
             .map_err(|source| BuildError::Encode { column: name.to_owned(), source })?;
         let width = width_of(entries.len() as u128 - 1);
@@ -122,7 +122,7 @@ pub(crate) fn plan_field(
         let limits = Limits { entries: usize::MAX, bytes: usize::MAX, sample: false };
         return match distinct(values, limits) {
             Some(distinct) => FieldPlan::dictionary(values, distinct, name),
-            None => Err(unsupported_encoding(name, Encoding::Dictionary, "it has too many values")),
+            None => Err(unsupported_encoding(name, Encoding::Dictionary, "it has too many distinct values")),
         };
     }
     match &values.datums {
@@ -192,7 +192,7 @@ fn plan_numbers(
         Choice::Auto | Choice::Ordered | Choice::Forced(Encoding::FrameOfReference) => {
             Ok(FieldPlan::number(values, min, width))
         }
-        Choice::Forced(encoding) => Err(unsupported_encoding(name, encoding, "packed rows have no such field")),
+        Choice::Forced(encoding) => Err(unsupported_encoding(name, encoding, "packed rows do not have this encoding")),
     }
 }
 
@@ -223,7 +223,7 @@ fn plan_bytes(
             let is_worthwhile = after + before / 4 <= before && before >= 1024;
             Ok(FieldPlan::inline(values, views, is_worthwhile.then_some(compressor)))
         }
-        Choice::Forced(encoding) => Err(unsupported_encoding(name, encoding, "packed rows have no such field")),
+        Choice::Forced(encoding) => Err(unsupported_encoding(name, encoding, "packed rows do not have this encoding")),
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A column benefits if each page contains far fewer of its distinct values than the piece. Examples are columns that
 //! the rows are sorted by, and columns with few frequent and many rare values. All such columns share one dictionary if
-//! that takes fewer bits than a dictionary for each. Sharing saves bytes if the columns have the same values. Values
-//! that occur in only one column make the codes of all columns longer.
+//! that takes fewer bits than one dictionary per column. Sharing saves bytes if the columns have the same values.
+//! Values that occur in only one column make the codes of all columns longer.
 //!
 //! A *piece code* is the index of a value among the values of its set. A *page code* is the index of a value in the
 //! dictionary of one page. Tuples store page codes.
@@ -28,8 +28,8 @@ const NO_ROW: u32 = u32::MAX;
 const DENSE_WIDTH_MAX: u32 = 12;
 /// Maximum bits of a page code.
 const WIDTH_MAX: u32 = 16;
-/// Page codes have as many bits as this percentage of the mean number of distinct values per page needs. A page ends
-/// when no code is left for its next value, so pages with more distinct values become shorter.
+/// Percentage of the mean number of distinct values per page for which page codes have enough bits. A page ends when no
+/// code is left for its next value, so pages with more distinct values become shorter.
 const VALUES_PERCENT: usize = 85;
 /// Bytes that a page takes in tables outside of its own section.
 const PAGE_RECORD_BYTES: usize = 64;
@@ -214,7 +214,7 @@ impl Sharing {
         let sets_of_one =
             candidates(columns, plans).into_iter().map(|column| DictionarySet::new(vec![column], rows, page_rows));
         let mut sets: Vec<DictionarySet> = sets_of_one.filter(is_worthwhile).collect();
-        // One dictionary for all sets saves dictionaries, but makes all codes at least as long as the longest.
+        // One dictionary for all sets saves dictionaries. But then all codes are at least as long as the longest code.
         let longest = sets.iter().map(|set| set.width).max().unwrap_or(0);
         let added_bits: usize = sets.iter().map(|set| (longest - set.width) as usize * rows).sum();
         if sets.len() > 1 && added_bits < sets.iter().map(|set| set.dictionary_bits).sum() {

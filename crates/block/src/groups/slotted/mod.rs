@@ -209,7 +209,7 @@ impl<'a> SlottedPages<'a> {
         pages.set_pages(directory.page_ends.len());
         let layout = TupleLayout::new(&types, directory.page_bytes);
         if directory.tuple_bits != 8 * layout.fixed_bytes {
-            return Err(pages.corrupt_error(0, corrupt_at(20, "the fixed part of the columns' tuples")));
+            return Err(pages.corrupt_error(0, corrupt_at(20, "the bits of the fixed part of a tuple")));
         }
         let checked = vec![Checked::Nothing; directory.page_ends.len()];
         Ok(Self { pages, directory, head, types, layout, checked })
