@@ -370,7 +370,7 @@ impl BlockImage {
     /// columns. The new block has the columns with which `block` was written.
     ///
     /// # Errors
-    /// If the block does not store a column of an index, it cannot be read, or it has more sections or segments than
+    /// If the block does not store a column of an index, or cannot be read. If it has more sections or segments than
     /// the format can count.
     pub fn with_indexes(block: &Block, sections: &dyn Sections, indexes: &[IndexDesign]) -> Result<Self, BuildError> {
         let indexes = &indexes.iter().map(|index| block.stored_index(index)).collect::<Option<Vec<_>>>();
@@ -439,8 +439,8 @@ mod tests {
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB - 1, 8), 1);
         assert_eq!(rows(BlockSize::Bytes(MIB), 0, MIB, 8), 0);
         assert_eq!(rows(BlockSize::File, 1 << 40, 1 << 60, 8), u64::MAX);
-        // A block of narrow rows is full at a number of bytes, a block of wide rows at a whole segment, and a block
-        // of very wide rows at the byte limit of a segment.
+        // A block of narrow rows is full at a number of bytes. A block of wide rows is full at a whole segment. A block
+        // of very wide rows is full at the byte limit of a segment.
         assert_eq!(rows(BlockSize::Auto, 0, 0, 8), 2 * MIB);
         assert_eq!(rows(BlockSize::Auto, 100, 100 * 1_000, 1_000), segment - 100);
         assert_eq!(rows(BlockSize::Auto, segment, 64 * MIB, 1_000), 0);

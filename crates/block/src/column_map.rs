@@ -1,5 +1,5 @@
-//! Maps the columns of a table to the columns of a block, if columns of the table were added or dropped after the block
-//! was written.
+//! Maps the columns of a table to the columns of a block. The map is needed if columns of the table were added or
+//! dropped after the block was written.
 //!
 //! ```text
 //!   ALTER TABLE t DROP COLUMN b, ADD COLUMN d int DEFAULT 7
@@ -93,8 +93,8 @@ impl ColumnMap {
     /// [`Block::with_columns`] checks that the block has the stored columns.
     ///
     /// # Errors
-    /// If the number of columns or the type of an added column differs from the schema, an added value does not fit its
-    /// type, or two columns of the table refer to the same column of the block.
+    /// If the number of columns or the type of an added column differs from the schema. If an added value does not fit
+    /// its type. If two columns of the table refer to the same column of the block.
     pub fn check(&self, schema: &Schema) -> Result<(), &'static str> {
         if self.sources.len() != schema.len() {
             return Err("a source for each column of the table");

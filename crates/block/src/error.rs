@@ -36,7 +36,7 @@ pub enum SectionError {
         /// Cause of the failure.
         source: std::io::Error,
     },
-    /// The bytes of the section differ from those that were written, or the block has no section with this number.
+    /// The bytes of the section differ from the bytes that were written, or the block has no section with this number.
     #[error("section {section}: expected {expected}")]
     Corrupt {
         /// The section.
@@ -72,7 +72,7 @@ pub enum BlockError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The columns of a batch differ from those of the schema.
+    /// The columns of a batch differ from the columns of the schema.
     #[error("column {column}: expected {expected}, found {found}")]
     Mismatch {
         /// Index of the column.
@@ -153,8 +153,8 @@ impl Corrupt {
         BlockError::Corrupt { section, at: self.at, expected: self.expected }
     }
 
-    /// Adds `bytes` to the offset: converts an offset in a part of a section to an offset in the section, if the part
-    /// begins at offset `bytes`.
+    /// Adds `bytes` to the offset. Converts an offset in a part of a section to an offset in the section, where the
+    /// part begins at offset `bytes`.
     pub fn shifted_by(self, bytes: usize) -> Self {
         Self { at: self.at + bytes, ..self }
     }

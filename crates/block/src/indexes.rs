@@ -445,8 +445,8 @@ impl TreeIndex {
     }
 
     /// Searches for the rows that may pass a predicate on the first column of the index, and optionally a predicate on
-    /// the second. Returns `None` if the index cannot search for the predicate on the first column, or would search for
-    /// more than `limit` keys or ranges of keys. If [`TreeIndex::has_code_keys`] is true for a column, the
+    /// the second. Returns `None` if the index cannot search for the predicate on the first column. Also if it would
+    /// search for more than `limit` keys or ranges of keys. If [`TreeIndex::has_code_keys`] is true for a column, the
     /// [`ProbePredicate`] must contain codes.
     pub fn search(
         &self,

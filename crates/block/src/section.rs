@@ -24,10 +24,10 @@ pub trait Sections: Send + Sync {
     /// Returns the bytes of a section. They are aligned to 64 bytes, and [`SectionEntry::verify`] has verified them.
     ///
     /// # Errors
-    /// If the section cannot be read, or its bytes differ from those that were written.
+    /// If the section cannot be read, or its bytes differ from the bytes that were written.
     fn section(&self, index: u32) -> Result<Buffer, SectionError>;
 
-    /// Looks up the extremes of a section in the cache: a summary of the least or the greatest numbers of each small
+    /// Looks up the extremes of a section in the cache. They summarize the least or the greatest numbers of each small
     /// group of consecutive rows (`numbers/extremes.rs` in `taut_encoding`). The section must contain a single column.
     /// The default is for implementations without a cache.
     fn extremes(&self, _index: u32, _extreme: Extreme) -> DerivedLookup {

@@ -70,7 +70,7 @@ impl ColumnValues {
             LogicalType::Decimal { precision, .. } => {
                 check_digits(&array, precision)?;
                 if precision <= 18 {
-                    // The check of digits ensures that values fit 64 bits, except those of null rows.
+                    // The check of digits ensures that values fit 64 bits, except values of null rows.
                     narrow(map_values::<Decimal128Type, _>(&array, |value| value as i64))
                 } else {
                     Datums::Wide(array.as_primitive::<Decimal128Type>().values().to_vec())
@@ -95,8 +95,8 @@ impl ColumnValues {
         self.nulls().is_some_and(|nulls| nulls.is_null(row))
     }
 
-    /// Bytes of the unencoded values: for text and bytes, the sum of the lengths; for other types, the width of the
-    /// type times the number of rows.
+    /// Bytes of the unencoded values. For text and bytes, this is the sum of the lengths. For other types, it is the
+    /// width of the type times the number of rows.
     pub fn plain_bytes(&self) -> u64 {
         match (&self.datums, self.logical.plain_bytes()) {
             (Datums::Bytes(views), _) => {

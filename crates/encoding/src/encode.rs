@@ -151,7 +151,7 @@ fn narrow_to_i64(values: &[i128]) -> Option<Vec<i64>> {
     })
 }
 
-/// Replaces the value of each null row by the last value before it that is not null, so that nulls take no space in the
+/// Replaces the value of each null row by the last value before it that is not null. Then nulls take no space in the
 /// encoding. Nulls before the first such value are replaced by that value.
 fn fill_nulls<N: Native>(values: &mut [N], nulls: &NullBuffer) {
     let Some(mut last) = nulls.valid_indices().next().map(|row| values[row]) else { return };

@@ -27,7 +27,7 @@ const DENSITY_VECTORS: usize = 16;
 /// Maximum number of consecutive rows that are read without unpacking their vector. The vector's other cache lines then
 /// need not be loaded.
 const EXTRACTED_ROWS_MAX: usize = 16;
-/// If at least one row per this many bytes is read, loading all bytes in order is faster than loading the cache line of
+/// If one row per this many bytes is read, or more, loading all bytes in order is faster than loading the cache line of
 /// each row.
 const PREFETCHED_BYTES_PER_ROW: usize = 128;
 /// Rows that are read between two prefetches.

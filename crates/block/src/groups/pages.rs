@@ -18,9 +18,9 @@
 //!                  zeros to a multiple of 64, then tables of the fields, then levels
 //! ```
 //!
-//! A value of more than 8 KiB is stored in an overflow section. Its page contains a reference of 12 bytes: three u32
-//! with the ordinal of the overflow section, the offset of the value in it, and the length of the value. A new overflow
-//! section begins if the value would make the last section longer than 1 MiB.
+//! A value of more than 8 KiB is stored in an overflow section. Its page contains a reference of three u32: the ordinal
+//! of the overflow section, the offset of the value in the section, and the length of the value. A new overflow section
+//! begins if the value would make the last section longer than 1 MiB.
 
 use std::ops::Range;
 

@@ -96,8 +96,8 @@ impl SegmentReader<'_> {
     }
 
     /// The search of an index for one or two of the planned predicates. Returns `None` if no planned predicate on the
-    /// first column can be looked up, or if more than [`SHARE_MAX`] of the rows are expected to pass this predicate and
-    /// the use of indexes is not forced.
+    /// first column can be looked up. Also if more than [`SHARE_MAX`] of the rows are expected to pass this predicate,
+    /// unless the use of indexes is forced.
     fn index_candidate(&self, index: usize, planned: &[PlannedPredicate<'_>]) -> Option<IndexCandidate> {
         let (kind, columns) = self.block.index(index)?;
         let predicate_on = |column: ColumnIndex| {

@@ -37,8 +37,9 @@ impl SegmentReader<'_> {
     }
 
     /// Like [`SegmentReader::project`], but appends the values to `arrays`, which has one array for each column.
-    /// Returns false and appends nothing if `project` is as fast. That is the case if a column is stored with others,
-    /// or if its bytes already have Arrow's layout and the rows are consecutive in the segment.
+    /// Returns false and appends nothing if `project` is as fast. That is the case if a column is stored with other
+    /// columns. It is also the case if the bytes of the column have Arrow's layout and the rows are consecutive in the
+    /// segment.
     ///
     /// # Errors
     /// If [`SegmentReader::project`] would fail.

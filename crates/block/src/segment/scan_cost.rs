@@ -8,8 +8,8 @@ use taut_types::{DatumPredicate, GroupKind};
 /// Maximum length of a list for which the estimate assumes that each value of a column is compared with every number of
 /// the list.
 const COMPARED_LIST_MAX: usize = 6;
-/// For longer lists, the estimate assumes that a column uses a lookup table if the greatest and the least number of the
-/// list differ by less than this.
+/// For longer lists, the estimate assumes that a column uses a lookup table if the list spans less than this. The span
+/// is the greatest number minus the least.
 const NEIGHBOURS_SPAN: u128 = 1 << 16;
 
 /// Estimated nanoseconds to test one row. If `has_codes`, text is compared by its dictionary codes.

@@ -95,8 +95,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Calls `visit` for each page that contains some of the consecutive `rows`, with the ordinal of the page, its first
-/// row, and the part of `rows` in it.
+/// Calls `visit` for each page that contains some of the consecutive `rows`. The arguments are the ordinal of the page,
+/// its first row, and the part of `rows` in it.
 fn for_each_page<E>(
     rows: &Range<usize>,
     page_ends: &[u32],

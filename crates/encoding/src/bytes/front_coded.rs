@@ -72,7 +72,7 @@ impl Lengths {
         self.suffix_lengths.iter().map(|suffix| *suffix as usize).sum()
     }
 
-    /// Bytes of the values, including those that are repeated for nulls.
+    /// Bytes of the values, including values that are repeated for nulls.
     pub(crate) fn decoded_bytes(&self) -> usize {
         self.shared_lengths.iter().chain(&self.suffix_lengths).map(|length| *length as usize).sum()
     }
@@ -99,7 +99,7 @@ fn shared_bytes(left: &[u8], right: &[u8]) -> usize {
 }
 
 /// Writes the parts of values with these lengths, and sets the head fields that describe them. Returns `false`, and
-/// writes nothing, if the values, including those repeated for nulls, exceed 2 GiB.
+/// writes nothing, if the values, including values repeated for nulls, exceed 2 GiB.
 pub(crate) fn write(array: &BinaryViewArray, lengths: &Lengths, head: &mut Head, writer: &mut Writer) -> bool {
     let decoded_bytes = lengths.decoded_bytes();
     if decoded_bytes > i32::MAX as usize {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use taut_types::Datum;
 
-    /// Compares predicates with their definition, on strings whose lengths are near those of prefixes.
+    /// Compares predicates with their definition, on strings that are about as long as prefixes.
     #[test]
     fn prefixes_agree_with_whole_values() {
         let mut values: Vec<Vec<u8>> = vec![vec![]];

@@ -166,7 +166,7 @@ impl Chunk {
     }
 
     /// Runs of a range of rows: the code of each run, and the row at which it ends (exclusive). Returns `None` if the
-    /// rows are not in runs, if the range is empty, or if some rows of the chunk are null and others are not.
+    /// rows are not in runs, or if the range is empty. Also if some rows of the chunk are null and others are not.
     ///
     /// # Panics
     /// If the range is not within the rows of the chunk.

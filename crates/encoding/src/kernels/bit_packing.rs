@@ -278,8 +278,8 @@ pub(crate) fn group_words<L: Lane>(width: usize, group: usize) -> std::ops::Rang
 /// that [`with_wide_vectors`] compiles.
 ///
 /// # Panics
-/// If the vector has no such group, the width is zero or greater than the bits of a lane, the input is cut off, or the
-/// output is shorter than a group.
+/// If the vector has no such group, or the width is zero or greater than the bits of a lane. If the input is cut off,
+/// or the output is shorter than a group.
 #[inline(always)]
 pub(crate) fn unpack_group<L: Lane, O>(width: usize, packed: &[L], group: usize, out: &mut [O], map: impl Fn(L) -> O) {
     assert!((1..=L::BITS).contains(&width) && group < L::BITS, "group {group} of a vector of {width} bits");
@@ -358,7 +358,7 @@ mod tests {
         for width in 0..=L::BITS {
             let values: [L; VECTOR_ROWS] = std::array::from_fn(|_| L::from_u64(random.number()));
             let mut expected = vec![L::default(); width * L::GROUP_LANES];
-            // SAFETY: the lengths are those that `unchecked_pack` requires.
+            // SAFETY: the slices have the lengths that `unchecked_pack` requires.
             unsafe { reference(width, &values, &mut expected) };
             let mut packed = vec![L::default(); width * L::GROUP_LANES];
             pack(width, &values, &mut packed);

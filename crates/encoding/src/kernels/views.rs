@@ -8,7 +8,7 @@
 //! 96..128                                       offset in the heap
 //! ```
 //!
-//! [`Views`] holds the invariant that Arrow's unchecked constructors require: the value of every view lies in the heap,
+//! [`Views`] holds the invariant that Arrow's unchecked constructors require. The value of every view lies in the heap,
 //! and is UTF-8 if the column is text. Bytes from disk are checked when a view is made. A value that breaks the
 //! invariant becomes the empty string.
 

@@ -10,7 +10,8 @@ use crate::kernels::InstructionSet;
 /// Runs `work` with the widest vectors that this machine supports, up to 32 bytes.
 ///
 /// Functions that `work` calls use these vectors only if they are inlined. Values that its loops only read must be
-/// moved into it: the compiler does not use vectors if a value behind a reference could change with every write.
+/// moved into `work`. A value behind a reference could change with every write, and then the compiler does not use
+/// vectors.
 #[inline]
 pub(crate) fn with_wide_vectors<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,8 @@
 //! Chooses the encoding for the numbers of a chunk.
 //!
 //! [`Statistics`] are collected once. Each encoding estimates its bytes from them, in the file of the encoding.
-//! [`estimate`] calls these functions. Estimates that need more work, such as a pass over all steps between neighbours,
-//! are made only if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that
+//! [`estimate`] calls these functions. Some estimates need more work, such as a pass over all steps between neighbours.
+//! They are made only if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that
 //! work, which the writer reuses. The choice has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
@@ -10,9 +10,9 @@
 //!    them wins, or the first in this order if several are equally small. If none of them replaces it,
 //!    `two_byte_delta` may.
 //!
-//! The second stage weighs bytes against speed. The table shows millions of 64-bit numbers per second, for decoding all
-//! rows, for gathering 1 % of them, and for a predicate that 1 % of the rows pass (`benches/throughput.rs`, "ordered";
-//! two shared cores of an AMD EPYC):
+//! The second stage weighs bytes against speed. The table shows millions of 64-bit numbers per second: for decoding all
+//! rows, for gathering 1 % of them, and for a predicate that 1 % of the rows pass. It was measured with
+//! `benches/throughput.rs`, "ordered", on two shared cores of an AMD EPYC:
 //!
 //! ```text
 //!                                 decode   gather   filter
@@ -177,7 +177,7 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
     if statistics.runs == 1 {
         return Encoding::Constant;
     }
-    // If all runs have one row, `run_length_delta` is larger than `delta`: its words are no narrower than the steps,
+    // If all runs have one row, `run_length_delta` is larger than `delta`. Its words are no narrower than the steps,
     // and it also stores the row at which each vector begins.
     let has_runs = statistics.runs < statistics.rows();
     let candidates = [Encoding::RunLength, Encoding::Delta, Encoding::RunLengthDelta];
@@ -192,8 +192,9 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
 /// - Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary. One exception
 ///   in a hundred rows costs less than the narrower lanes gain. Decimals cost two multiplications per number, so they
 ///   decode at three quarters of the speed of packed numbers.
-/// - Marked exceptions decode at half the speed of packed numbers. With their decoding time counted as bits, they
-///   must save half of packed or plain numbers, and a fifth of `patched` with exceptions stored with their rows.
+/// - Marked exceptions decode at half the speed of packed numbers. Their decoding time is counted as bits. With these
+///   bits, they must save half of packed or plain numbers, and a fifth of `patched` with exceptions stored with their
+///   rows.
 ///
 /// Stores in `scratch` the results that the writer reuses.
 fn choose_by_values<N: Native>(

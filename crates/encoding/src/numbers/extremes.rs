@@ -14,7 +14,7 @@
 //! of rows spans nearly the whole value range. But only 3 % of the groups of 32 neighbours contain one of the greatest
 //! thousandth of the numbers. If only few numbers at one end pass a predicate, a scan therefore reads mostly the first
 //! keys, which are a fiftieth of the bytes. If the most extreme number of a group passes and the second most extreme
-//! does not, no other number of the group passes: the index is the result, and no number is read. For the greatest
+//! does not, no other number of the group passes. The index is then the result, and no number is read. For the greatest
 //! thousandth, this holds in 97 of 100 groups that have a passing number. In the other three, all numbers are read.
 //!
 //! These are small materialized aggregates (Moerkotte, 1998) of very small groups: a group is read from memory as a
@@ -128,8 +128,8 @@ impl Packed {
     }
 
     /// Finds the rows of a range that pass a predicate, and returns them with the number of rows that were read. Reads
-    /// only the groups that the extremes do not decide. Returns `None` if there are too many such groups, the predicate
-    /// is not a range, or `extremes` does not have the length for the numbers of this chunk.
+    /// only the groups that the extremes do not decide. Returns `None` if there are too many such groups, or the
+    /// predicate is not a range. Also if `extremes` does not have the length for the numbers of this chunk.
     pub(crate) fn find_by_extremes(
         &self,
         predicate: &DatumPredicate,
@@ -148,7 +148,7 @@ impl Packed {
     }
 
     /// Groups that may have a number between the bounds, and how many of them must be read. Prefetches the words of the
-    /// groups that must be read. Returns `None` if there are too many candidates or groups to read, or if `extremes`
+    /// groups that must be read. Returns `None` if there are too many candidates or groups to read. Also if `extremes`
     /// does not have the length for the numbers of this chunk.
     fn candidates<L: Lane>(
         &self,

@@ -124,7 +124,8 @@ fn densest_window<N: Native>(sorted: &[N], reach: u128) -> Range<usize> {
     best
 }
 
-/// Writes the parts of numbers, some of which are outside the window, and sets the head fields that describe them.
+/// Writes the parts of numbers, and sets the head fields that describe them. Numbers outside the window become
+/// exceptions.
 pub(crate) fn write<N: Native>(
     values: &[N],
     window: Window<N>,

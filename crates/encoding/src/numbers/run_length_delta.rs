@@ -35,8 +35,8 @@ const RUN_BITS_MAX: usize = 16;
 /// Number of cells that are written at once. The next run overwrites the cells past the end of a run.
 const STRIDE: usize = 8;
 
-/// Maximum ratio of all rows of a vector of words to the rows that are read, for which decoding all rows is faster than
-/// finding the run of each row.
+/// If at least one in this many rows of a vector of words is read, decoding all rows is faster than finding the run of
+/// each row.
 const ROWS_PER_READ_MAX: usize = 4;
 
 /// Runs of equal numbers, as lengths and steps.

@@ -253,8 +253,8 @@ impl LogFile {
         Err(self.corrupt(LAST_SEQUENCE_AT, format!("{expected} as the last record before this file, found {found}")))
     }
 
-    /// Visits the valid records of the file: the records that the next file counts as valid, or if there is no next
-    /// file, the records up to the end of the log.
+    /// Visits the valid records of the file. If there is a next file, it determines which records are valid. Otherwise
+    /// all records up to the end of the log are valid.
     fn visit<E: From<OpenError>>(
         &self,
         disk: &dyn Disk,

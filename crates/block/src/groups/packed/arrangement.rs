@@ -23,7 +23,7 @@ pub(super) struct Heap {
     pub ends: Vec<usize>,
     /// Rows whose bytes are a reference to an overflow section.
     pub overflow_rows: Vec<u32>,
-    /// Bytes of the values, including those in overflow sections.
+    /// Bytes of the values, including values in overflow sections.
     pub stored_bytes: u64,
 }
 

@@ -21,10 +21,10 @@
 //!
 //! A `number` is a distance from the base. A `dictionary` code is the ordinal of a value in a sorted list. The list is
 //! a plain chunk of the column's type, or the dictionary of the page (see `page_dictionary`). An `inline` value is the
-//! offset at which the value ends in the heap of its page. The value begins where the preceding value ends: the value
-//! of the inline field before it in the tuple, or of the last inline field of the previous tuple. With `lengths`, an
-//! `inline` value is the length of the value minus the least length (see `lengths`). Either all inline fields of a
-//! piece have `lengths`, or none.
+//! offset at which the value ends in the heap of its page. The value begins where the preceding value ends. This is the
+//! value of the preceding inline field of the tuple. For the first inline field, it is the value of the last inline
+//! field of the previous tuple. With `lengths`, an `inline` value is the length of the value minus the least length
+//! (see `lengths`). Either all inline fields of a piece have `lengths`, or none.
 
 use std::sync::OnceLock;
 

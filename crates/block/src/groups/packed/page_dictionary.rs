@@ -219,7 +219,7 @@ mod tests {
             }
         }
         assert_eq!(parse(&bytes, 2, 1, i64::MAX), None);
-        // One entry in bytes 8 to 18, each of which announces another group.
+        // One entry in bytes 8 to 18. Each of these bytes announces another group.
         let endless = [&1_u32.to_le_bytes()[..], &[19, 0, 0, 0], &[0xff; 11]].concat();
         assert_eq!(parse(&endless, 1, 0, 0), None);
     }

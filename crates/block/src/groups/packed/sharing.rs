@@ -24,7 +24,7 @@ use crate::values::{ColumnValues, Datums};
 /// Marks a value that occurs in no row.
 const NO_ROW: u32 = u32::MAX;
 /// Maximum width of a number field whose distances from the base become piece codes. All distances of this width then
-/// count as values, even those that do not occur.
+/// count as values, even if they do not occur.
 const DENSE_WIDTH_MAX: u32 = 12;
 /// Maximum bits of a page code.
 const WIDTH_MAX: u32 = 16;

@@ -2,7 +2,7 @@
 //!
 //! The page follows Halverson et al. (2006), figure 1(a). Tuples grow from the front. The slots that point to them grow
 //! from the back. The header of a tuple is only its null bitmap. In the paper, it has 8 to 16 bytes for a storage
-//! manager, which Taut does not have. Blocks never change, but this page format would allow updates in place: a tuple
+//! manager, which Taut does not have. Blocks never change, but this page format would allow updates in place. A tuple
 //! can move while its slot keeps its position, and free space is contiguous.
 //!
 //! ```text

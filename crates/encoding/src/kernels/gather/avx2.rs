@@ -68,8 +68,8 @@ macro_rules! gather {
         /// Writes the number at `rows[i]` to `out[i]`, for each index `i`. The machine must have AVX2.
         ///
         /// # Panics
-        /// If a row is past the packed vectors, the width is zero or greater than the bits of a lane, or `rows` and
-        /// `out` have different lengths.
+        /// If a row is past the packed vectors, or `rows` and `out` have different lengths. If the width is zero or
+        /// greater than the bits of a lane.
         #[target_feature(enable = "avx2")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             const BITS: usize = <$lane>::BITS as usize;

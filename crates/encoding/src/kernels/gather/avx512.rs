@@ -62,8 +62,8 @@ macro_rules! gather {
         /// Writes the number at `rows[i]` to `out[i]`, for each index `i`. The machine must have AVX-512.
         ///
         /// # Panics
-        /// If a row is past the packed vectors, the width is zero or greater than the bits of a lane, or `rows` and
-        /// `out` have different lengths.
+        /// If a row is past the packed vectors, or `rows` and `out` have different lengths. If the width is zero or
+        /// greater than the bits of a lane.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         pub(in crate::kernels) fn $name(width: usize, packed: &[$lane], rows: &[u32], out: &mut [MaybeUninit<$lane>]) {
             assert!((1..=$bits).contains(&width), "a packed number has at least one bit and fits a lane");

@@ -1,4 +1,4 @@
-//! Tests that the successor of a closed file exists, and that a log is readable after a crash between any two steps of
+//! Tests that the successor of a closed file exists. Also that a log is readable after a crash between any two steps of
 //! a switch to the next file.
 
 use super::*;

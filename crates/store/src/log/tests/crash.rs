@@ -1,4 +1,4 @@
-//! Tests in which the machine stops at every change of the disk during one life of a log, and then at every change
+//! Tests in which the machine stops at every change of the disk during one life of a log. It then stops at every change
 //! during the next life.
 
 use super::*;
@@ -90,8 +90,8 @@ impl History {
     }
 }
 
-/// Stops the machine at each change, and calls `check` with each possible state of the disk, the history so far, and
-/// the sequence number of the last acknowledged record. Returns the number of changes.
+/// Stops the machine at each change, and calls `check`. The arguments are each possible state of the disk, the history
+/// so far, and the sequence number of the last acknowledged record. Returns the number of changes.
 fn for_every_crash(
     disk: &SimulatedDisk,
     before: &History,
