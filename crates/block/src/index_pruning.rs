@@ -2,7 +2,7 @@
 //! segments together.
 //!
 //! Most segments have no row with a rare value. Checking one segment after another needs a reader for each, and waits
-//! for one tree node after another. Here, the trees of several segments are searched side by side, so that their cache
+//! for one tree node after another. Here, the trees of several segments are searched together, so that their cache
 //! misses overlap.
 
 use std::ops::Bound;

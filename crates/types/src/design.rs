@@ -134,7 +134,7 @@ pub enum Compression {
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Encoding {
-    /// Values unchanged, side by side.
+    /// Values unchanged, one after the other.
     Plain = 1,
     /// Numbers from zero up, each in as many bits as the greatest needs.
     BitPacked = 2,

@@ -43,8 +43,8 @@ pub(crate) struct Level {
     chunk: Vec<u8>,
 }
 
-/// Chooses the levels of a piece in a row layout. Chooses the candidates that the design forces. If there are none,
-/// chooses the leading candidates that take fewer bytes as levels (see [`is_level_worthwhile`]).
+/// Chooses the levels of a piece in a row layout. If the design forces levels, these are all candidates. Otherwise they
+/// are the leading candidates that take fewer bytes as levels (see [`is_level_worthwhile`]).
 pub(crate) fn choose(
     kind: GroupKind,
     columns: &[(&ColumnValues, Choice, &str)],
