@@ -26,7 +26,7 @@ pub const OBJECT_DEFINITIONS: &str = "taut object definitions";
 pub const OBJECT_NAMES: &str = "taut object names";
 /// Name, in `pg_catalog`, of the list of comments that `obj_description` and `col_description` look up.
 pub const OBJECT_COMMENTS: &str = "taut comments";
-/// Name of the function that fails if a relation, such as that of `'t'::regclass`, does not exist.
+/// Name of the function that fails if a relation does not exist, such as `t` in `'t'::regclass`.
 pub const FOUND_RELATION: &str = "taut found relation";
 /// Read-only schemas: no statement can change their relations.
 pub const SYSTEM_SCHEMAS: [&str; 3] = [SYSTEM, INFORMATION_SCHEMA, PG_CATALOG];

@@ -189,8 +189,8 @@ with_avx2! {
         // The fifth bit of the index selects the half. The shift moves it to the top bit, which the instruction
         // reads.
         let flags = _mm256_blendv_epi8(low, high, _mm256_slli_epi16::<3>(index));
-        let eight = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-        let bit = _mm256_shuffle_epi8(eight, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
+        let bit_masks = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+        let bit = _mm256_shuffle_epi8(bit_masks, _mm256_and_si256(lanes, _mm256_set1_epi8(7)));
         _mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit)
     }
 

@@ -26,7 +26,7 @@ pub enum TemporaryError {
         /// The table with `ON COMMIT DELETE ROWS`.
         parent: String,
     },
-    /// A sequence of a table, only one of which is temporary.
+    /// Either a sequence or the table that owns it is temporary, but not both.
     #[error("sequence must be in same schema as table it is linked to")]
     Owner,
 }

@@ -88,7 +88,7 @@ impl Default for TimeZone {
 session_value!(TimeZone, "zone");
 
 /// Name of the zone that a value of the setting `timezone` means: a number of hours east of UTC, the name of a region,
-/// or an offset with minutes, whose sign is that of POSIX, as in PostgreSQL. `None` if there is no such zone.
+/// or an offset with minutes. As in PostgreSQL, the offset has the sign of POSIX. `None` if there is no such zone.
 pub fn zone_name(value: &str) -> Option<String> {
     let value = value.trim();
     if let Ok(hours) = value.parse::<f64>() {
@@ -129,7 +129,7 @@ pub struct Zone {
     name: String,
     /// The zone as the function `timezone` takes it.
     argument: Expr,
-    /// The type `timestamptz` in this zone: that of results, so that clients show local times.
+    /// The type `timestamptz` in this zone. Results have this type, so that clients show local times.
     data_type: DataType,
 }
 

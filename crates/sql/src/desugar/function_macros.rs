@@ -321,7 +321,7 @@ fn with_separator(function: &mut Function) {
     }
 }
 
-/// Names of the arguments of `make_interval`, all of which are optional.
+/// Names of the arguments of `make_interval`. All are optional.
 const PARTS_OF_INTERVALS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
 
 /// Adds all arguments of `make_interval` in order. A missing argument becomes 0.

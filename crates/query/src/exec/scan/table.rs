@@ -26,7 +26,7 @@ pub struct TautTable {
     pub(crate) keys: OnceLock<Option<Constraints>>,
     /// Whether the rows are known to obey the keys of the stored table.
     pub(crate) obeys_keys: bool,
-    /// Whether the table is in an attached database. Its id may be that of a table of the session's own database.
+    /// Whether the table is in an attached database. Its id may equal the id of a table of the session's own database.
     pub(crate) is_attached: bool,
     /// Default expressions by column name. Computed when a statement inserts.
     pub(crate) defaults: OnceLock<HashMap<String, Expr>>,

@@ -200,7 +200,7 @@ impl ScalarUDFImpl for Divide {
 
 /// Quotients of decimals, with the given scale.
 fn quotients(left: &Decimal128Array, right: &Decimal128Array, scale: i8) -> Result<Decimal128Array> {
-    // The quotient's scale is at least that of each operand, so this exponent is never negative.
+    // The quotient's scale is at least the scale of each operand, so this exponent is never negative.
     let digits = (scale - left.scale() + right.scale()).unsigned_abs();
     let quotient = Quotient::with_factor(digits.into());
     let divided = datafusion::arrow::compute::try_binary::<_, _, _, Decimal128Type>(left, right, |left, right| {

@@ -193,12 +193,12 @@ macro_rules! checked_integer {
             #[inline(always)]
             fn compute(operation: Operation, left: $native, right: $native) -> ($native, $native) {
                 match operation {
-                    // A sum overflows if its sign differs from those of both operands.
+                    // A sum overflows if its sign differs from the signs of both operands.
                     Operation::Add => {
                         let result = left.wrapping_add(right);
                         (result, (left ^ result) & (right ^ result))
                     }
-                    // A difference overflows if the operands' signs differ, and its sign is not that of `left`.
+                    // A difference overflows if the operands' signs differ, and its sign is not the sign of `left`.
                     Operation::Subtract => {
                         let result = left.wrapping_sub(right);
                         (result, (left ^ right) & (left ^ result))

@@ -309,8 +309,8 @@ struct Rounder {
 }
 
 impl Rounder {
-    /// `scale` is the scale of the numbers, and `result_scale` that of the results. `digits` is the number of digits
-    /// that remain behind the decimal point; it is negative to round before the point.
+    /// `scale` is the scale of the numbers, and `result_scale` the scale of the results. `digits` is the number of
+    /// digits that remain behind the decimal point; it is negative to round before the point.
     fn new(direction: Direction, scale: i8, digits: i64, result_scale: i8) -> Result<Self, ArrowError> {
         let power = |exponent: i64| u32::try_from(exponent).ok().and_then(|exponent| 10_i128.checked_pow(exponent));
         // Rounding to more digits than the number has keeps all of its digits.

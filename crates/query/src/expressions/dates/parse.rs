@@ -41,7 +41,7 @@ impl Instant {
         self.date.to_epoch_days()
     }
 
-    /// Microseconds since 1970. `zone` is that of the type: a text without a zone is local time there. For a type
+    /// Microseconds since 1970. `zone` is the zone of the type: a text without a zone is local time there. For a type
     /// without a zone, the zone of the text has no effect.
     pub fn micros(&self, zone: Option<&Tz>) -> Option<i64> {
         let local = i64::from(self.days()).checked_mul(MICROS_PER_DAY)?.checked_add(self.micros)?;

@@ -41,7 +41,7 @@ const fn adjusted(name: &'static str, compute: fn(&[ArrayRef]) -> Result<ArrayRe
 const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
 const DAYS_PER_MONTH: i64 = 30;
 
-/// Months, days and microseconds, each of which may have its own sign.
+/// Months, days and microseconds. Each may have its own sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SignedParts {
     months: i64,

@@ -222,7 +222,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// One row of arguments, none of which is null.
+/// One row of arguments without nulls.
 struct RegexRow<'a> {
     arguments: &'a [ArrayRef],
     row: usize,

@@ -1,8 +1,8 @@
 //! Planning rules that end when their statement is cancelled.
 //!
 //! A rule visits every node of a plan, and a plan passes through some 60 rules. Planning a long statement therefore
-//! takes seconds. Analyzer rules and physical rules check for cancellation before they begin, optimizer rules before
-//! each call of `rewrite`, most of which are for one node.
+//! takes seconds. Analyzer rules and physical rules check for cancellation before they begin. Optimizer rules check
+//! before each call of `rewrite`, which is usually for one node.
 
 use std::sync::Arc;
 

@@ -8,7 +8,8 @@ use super::TautTable;
 
 impl TautTable {
     /// Statistics of a column for the planner. Bounds are exact if the delta is empty and the bounds are values of the
-    /// column. Bounds of floating-point columns are never exact, because their stored order differs from that of SQL.
+    /// column. Bounds of floating-point columns are never exact, because their stored order differs from the order in
+    /// SQL.
     ///
     /// Statistics in the catalog cover exactly the rows in blocks. Once rows are deleted, minima and maxima are
     /// inexact. While the delta has pages, minima and maxima are absent.
