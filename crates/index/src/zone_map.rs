@@ -166,9 +166,9 @@ impl Zone {
     }
 }
 
-/// Merges zones into longer ones if the short ones would rule out hardly more rows: for unordered numbers, if the
-/// bounds of a zone are on average almost as far apart as the bounds of all zones together. Otherwise, or if only some
-/// zones have nulls, returns the zones unchanged.
+/// Merges zones into longer zones if the short zones would rule out hardly more rows. This is the case for unordered
+/// numbers, if the bounds of a zone are on average almost as far apart as the bounds of all zones together. Otherwise,
+/// or if only some zones have nulls, returns the zones unchanged.
 pub fn merge_similar_zones(zones: Vec<Zone>) -> Vec<Zone> {
     let widths: Option<f64> = zones.iter().map(Zone::bounds_width).sum();
     let is_mergeable = |zone: &Zone| !zone.is_ascending && (zone.nulls > 0) == (zones[0].nulls > 0);

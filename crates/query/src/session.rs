@@ -1,8 +1,8 @@
 //! A session runs statements one after another. A statement sees the snapshot of the transaction in progress, or else
 //! the newest snapshot.
 //!
-//! Each file of this folder runs some kinds of statements, or contains a part that all statements use: the transaction
-//! of the session, the catalog that a statement sees, checks of keys, maintenance, and system tables.
+//! Each file of this folder runs some kinds of statements, or contains a part that all statements use. Such parts are
+//! the transaction of the session, the catalog that a statement sees, checks of keys, maintenance, and system tables.
 
 mod attached;
 mod backup;

@@ -136,8 +136,8 @@ pub trait Disk: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Step in bytes by which to extend a file that is synced often while it grows. 0 if a sync of a longer file costs
-    /// no more than a sync of a file with the same length as before.
+    /// Step in bytes by which to extend a file that is synced often while it grows. Zero if a sync costs no more after
+    /// the file has become longer.
     fn extension_step(&self) -> u64;
 }
 

@@ -380,7 +380,7 @@ pub(crate) fn missing_blocks(directory: &Directory, catalog: &Catalog) -> Result
 }
 
 /// Removes the remains of an interrupted load, commit or checkpoint. An unreferenced block file that is not retained
-/// for a backup is removed only if no block file is missing, because it may be a missing file under a wrong name.
+/// for a backup may be a missing file under a wrong name. So it is removed only if no block file is missing.
 fn remove_leftovers(
     directory: &Directory,
     catalog: &Catalog,

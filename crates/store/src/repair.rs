@@ -247,7 +247,7 @@ impl From<FileError> for RepairError {
 /// even to its lock file. `to` must be missing, empty, or left behind by a killed repair or restore.
 ///
 /// # Errors
-/// If there is no database, a process has it open, no catalog can be read, the new database cannot be written, or a
+/// If there is no database, a process has it open, no catalog can be read, or the new database cannot be written. If a
 /// file cannot be read for a reason other than damage, for example without permission. Anything written to `to` is then
 /// removed.
 pub fn repair(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<RepairReport, RepairError> {

@@ -77,9 +77,9 @@ impl Retention {
         directory.disk.sync_directory(LOG).map_err(|source| directory.error("sync", LOG, source))
     }
 
-    /// Reads the retention when a database is opened. `None` if the file `log/retained` does not exist or is invalid,
-    /// or if log files or blocks that it needs are missing, for example because an earlier version of Taut removed
-    /// them. The next backup then begins a new log archive.
+    /// Reads the retention when a database is opened. `None` if the file `log/retained` does not exist or is invalid.
+    /// Also `None` if log files or blocks that it needs are missing, for example because an earlier version of Taut
+    /// removed them. The next backup then begins a new log archive.
     pub fn read(directory: &Arc<Directory>, catalog: &Catalog) -> Result<Option<Self>, FileError> {
         let bytes = match read_whole(&*directory.disk, RETAINED) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

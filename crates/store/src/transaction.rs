@@ -2,8 +2,8 @@
 //!
 //! A transaction works on a private version of the catalog. It sees its own writes, and nothing that was committed
 //! since it began. To commit, its changes are repeated on the newest version of the catalog. The commit fails without
-//! effect if another transaction deleted or replaced a row that this one deleted, or changed a table so that a change
-//! cannot be repeated.
+//! effect if another transaction deleted or replaced a row that this transaction deleted. It also fails if another
+//! transaction changed a table so that a change cannot be repeated.
 
 mod keys;
 mod reads;

@@ -1,9 +1,9 @@
 //! Conversion of operands to the types that PostgreSQL uses, if DataFusion would use other types.
 //!
-//! A decimal that is compared or combined with a double precision number is cast to double precision: as an operand of
-//! an operator, in the branches of `CASE`, in `coalesce` and similar functions, in the columns of a `UNION`, and in the
-//! keys of a join. DataFusion would convert both numbers to decimals of 30 digits. Very large numbers overflow these
-//! decimals, and very small ones lose their digits.
+//! A decimal that is compared or combined with a double precision number is cast to double precision. This applies to
+//! operands of an operator, branches of `CASE`, arguments of `coalesce` and similar functions, columns of a `UNION`,
+//! and keys of a join. DataFusion would convert both numbers to decimals of 30 digits. Very large numbers overflow
+//! these decimals, and very small ones lose their digits.
 //!
 //! Values of different kinds are not compared: `date > 5` is an error. DataFusion would cast one value to the type of
 //! the other, and compare integers or strings. A string literal is cast to the type of the other operand.

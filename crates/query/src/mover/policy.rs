@@ -79,8 +79,8 @@ pub(crate) fn next_compaction(
 }
 
 /// Returns the compaction that merges all blocks of a sorted table into one sort run, or one per partition. Returns
-/// `None` if the table is unsorted, or its blocks are already as after a load: in such sort runs, at least half full
-/// except for the last one, and without deleted rows.
+/// `None` if the table is unsorted, or its blocks are already as after a load. After a load, blocks are in these sort
+/// runs, are at least half full except for the last one, and have no deleted rows.
 pub(crate) fn full_merge(table: &Table) -> Option<Compaction> {
     let parts: BTreeSet<Option<u32>> = (0..table.blocks.len()).map(|index| table.partition_of(index)).collect();
     // In each partition, the last block of a load may not be full.

@@ -41,8 +41,8 @@ impl Store {
     ///
     /// # Errors
     /// If the directory is not a backup directory of this database, is in use, overlaps the database or cannot be
-    /// written; if the database is damaged; if `options.keep` is 0; or if `progress` cancels the backup. Existing
-    /// backups remain intact.
+    /// written. If the database is damaged, `options.keep` is 0, or `progress` cancels the backup. Existing backups
+    /// remain intact.
     pub fn backup(
         &self,
         to: impl AsRef<Path>,

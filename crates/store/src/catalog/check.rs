@@ -169,8 +169,8 @@ fn check_partitions(table: &TableFile<'_>, partitions: &TablePartitions) -> Resu
     Ok(())
 }
 
-/// Checks that a design names only existing columns, that its groups name each column once, and that its indexes have
-/// distinct names and a valid number of columns. An error names what was expected.
+/// Checks that a design names only existing columns, and that its groups name each column once. Also checks that its
+/// indexes have distinct names and a valid number of columns. An error names what was expected.
 pub(crate) fn check_design(design: &TableDesign, schema: &Schema) -> Result<(), String> {
     let inside = |column: &ColumnIndex| column.index() < schema.len();
     if !design.sort_by.iter().all(|sort| inside(&sort.column)) || !design.encodings.keys().all(inside) {

@@ -240,8 +240,8 @@ impl CatalogEdit {
     /// Sets whether a column may hold nulls. If not, the existing rows must not have any.
     ///
     /// # Errors
-    /// If the table or the column does not exist, a column of the primary key would become nullable, or a column would
-    /// become NOT NULL while the table has deleted rows or rows in no block.
+    /// If the table or the column does not exist. If a column of the primary key would become nullable. If a column
+    /// would become NOT NULL while the table has deleted rows or rows in no block.
     pub fn set_nullable(&mut self, table: TableId, column: ColumnIndex, nullable: bool) -> Result<(), CommitError> {
         self.apply_and_record(Change::SetNullable { table, column, nullable })
     }

@@ -11,8 +11,8 @@ use taut_types::{
 
 use crate::Table;
 
-/// Maximum number of listed values of a column. For more values the predicate has only the bounds: reading all rows and
-/// looking them up among the keys is faster than searching a list for each row.
+/// Maximum number of listed values of a column. For more values the predicate has only the bounds. Reading all rows and
+/// looking them up among the keys is then faster than searching a list for each row.
 const LISTED_MAX: usize = 16_384;
 /// Maximum number of listed values of the first sort column. It is larger, because most values of the list are outside
 /// of a block or zone.

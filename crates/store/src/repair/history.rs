@@ -28,7 +28,7 @@ pub(super) struct History {
 }
 
 /// Reads the newest state. Its blocks belong to `damaged`. If the file of a block is missing, the state contains the
-/// blocks that replaced it, if an intact record after the damaged part of the log names them.
+/// blocks that replaced it. This requires an intact record after the damaged part of the log that names them.
 pub(super) fn read_history(damaged: &Arc<Directory>) -> Result<History, RepairError> {
     let mut losses = Vec::new();
     let file = find_catalog(damaged, &mut losses)?;
@@ -218,8 +218,8 @@ impl Replay {
         }
     }
 
-    /// Applies those changes of a commit after the damaged part of the log that replace blocks whose files no longer
-    /// exist, and the deletions of rows in the new blocks. Ignores its other changes.
+    /// Applies some changes of a commit after the damaged part of the log: replacements of blocks whose files no longer
+    /// exist, and deletions of rows in the new blocks. Ignores its other changes.
     fn apply_relocations(&mut self, payload: &[u8]) {
         let Ok(parsed) = record::parse(payload) else { return };
         let mut new_blocks: HashSet<BlockId> = HashSet::new();

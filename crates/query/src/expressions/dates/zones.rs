@@ -103,8 +103,8 @@ impl ScalarUDFImpl for AtTimeZone {
     }
 }
 
-/// The function that adds an interval to an instant, or subtracts it: months and days in a zone, where a day may have
-/// 23 or 25 hours, and then the time of the interval.
+/// The function that adds an interval to an instant, or subtracts it. It adds months and days in a zone, where a day
+/// may have 23 or 25 hours. Then it adds the time of the interval.
 pub fn shift_instant(is_subtraction: bool) -> ScalarUDF {
     ScalarUDF::new_from_impl(ShiftInstant {
         is_subtraction,

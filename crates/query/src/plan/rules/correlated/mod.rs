@@ -169,8 +169,8 @@ pub(super) fn is_predicate_for_engine(subquery: &Subquery, schema: &DFSchema) ->
     outer.is_empty() || (has_only_filters(plan, &|_| true) && are_resolved(&outer, schema, plan))
 }
 
-/// Whether DataFusion resolves the columns of a subquery: the query around it has the outer columns, the subquery has
-/// no column of the same name, and the columns of the subquery have different names.
+/// Whether DataFusion resolves the columns of a subquery. The query around it must have the outer columns. The subquery
+/// must have no column with the name of an outer column, and its columns must have different names.
 fn are_resolved(outer: &BTreeSet<Column>, schema: &DFSchema, subquery: &LogicalPlan) -> bool {
     fn exposes(plan: &LogicalPlan, column: &Column) -> bool {
         plan.schema().has_column(column) || plan.inputs().iter().any(|input| exposes(input, column))
