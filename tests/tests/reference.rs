@@ -49,16 +49,18 @@ fn table_options() -> String {
 fn encodings() -> String {
     let rows = Encoding::ALL.into_iter().map(|encoding| vec![code(encoding.name()), encoding.description().to_owned()]);
     format!(
-        "# Encodings\n\nEncodings of column chunks. Each segment gets the one that its values suit, unless option `encoding` names one.\n\
-         `taut.columns` shows which. [The format](../format.md) has their bytes.\n\n{}",
+        "# Encodings\n\nEach encoding stores the values of a column chunk in its own way. Each segment gets the encoding that suits its values,\n\
+         unless option `encoding` names one. `taut.columns` shows the chosen encodings. [The format](../format.md) describes their\n\
+         bytes.\n\n{}",
         table(&["encoding", "what is stored"], rows)
     )
 }
 
 fn system_tables() -> String {
     let mut text =
-        "# System tables\n\nTables of schema `taut`. They can be read like other tables, and show the snapshot of the \
-                    statement. Relations of\nother schemas than `public` have their schema in the name: `sales.orders`.\n"
+        "# System tables\n\nThe tables of schema `taut` describe the database. Queries read them like other tables, in the snapshot \
+                    of the statement. The\nname of a relation includes its schema, such as `sales.orders`, except for \
+                    schema `public`.\n"
             .to_owned();
     for system_table in SystemTable::ALL {
         let rows = system_table
@@ -72,10 +74,10 @@ fn system_tables() -> String {
 }
 
 fn system_catalogs() -> String {
-    let mut text = "# System catalogs of PostgreSQL\n\nPrograms that know PostgreSQL read them to learn the tables, columns, constraints and indexes of a \
-                    database. They show\nthe relations of users, in the snapshot of the statement. An oid is a bigint. It is the same in \
-                    every session, and changes\nwhen its object is renamed. A table or view of the user hides the catalog of its name; \
-                    `pg_catalog.pg_class` does not\ndepend on that.\n\n\
+    let mut text = "# System catalogs of PostgreSQL\n\nPrograms that support PostgreSQL read these catalogs to find the tables, columns, constraints and indexes of a\n\
+                    database. They list the relations of users, in the snapshot of the statement. An oid is a bigint. It is the same in every\n\
+                    session, and changes if its object is renamed. If a table or view of a user has the name of a catalog, it hides the catalog;\n\
+                    `pg_catalog.pg_class` always names the catalog.\n\n\
                     `'t'::regclass` is the oid of a relation, and `x::regclass` the name of the relation with oid `x`. The functions are\n\
                     `col_description`, `format_type`, `obj_description`, `pg_get_constraintdef`, `pg_get_expr`, `pg_get_indexdef`,\n\
                     `pg_get_userbyid`, `pg_get_viewdef`, `pg_table_is_visible` and `to_regclass`.\n\n"

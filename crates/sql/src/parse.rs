@@ -231,7 +231,7 @@ fn to_statement(statement: PlannerStatement, names: Option<Arc<Names>>, is_long:
             let feature = format!("SELECT ... {}", query.locks[0]);
             Err(SqlError::unsupported(
                 feature,
-                "rows are locked by UPDATE; SERIALIZABLE refuses what has read other rows",
+                "UPDATE locks rows; SERIALIZABLE detects conflicts",
             ))
         }
         Ast::Query(query) if ddl::is_select_into(&query) => ddl::select_into(query),

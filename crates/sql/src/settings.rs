@@ -73,7 +73,7 @@ impl Setting {
                 "`full`, `normal` or `off`",
                 Some("full"),
                 "session",
-                "What a commit survives: any crash (`full`), the end of the process (`normal`), or neither (`off`).",
+                "Durability of commits: they survive any crash (`full`), the end of the process (`normal`), or neither (`off`).",
             ),
             Self::Mover => (
                 "mover",
@@ -85,7 +85,7 @@ impl Setting {
             Self::TempDirectory => (
                 "temp_directory",
                 "a directory in quotes",
-                Some("the database's directory"),
+                Some("the directory of the database"),
                 "database",
                 "Directory of the spill files of statements that exceed their memory.",
             ),
@@ -101,7 +101,7 @@ impl Setting {
                 "`on` or `off`",
                 Some("on"),
                 "session",
-                "Whether rows without `ORDER BY` come in the order of the table or the files.",
+                "Whether queries without `ORDER BY` return rows in the order of the table or the files.",
             ),
             Self::SearchPath => (
                 "search_path",
@@ -115,7 +115,7 @@ impl Setting {
                 "a region such as `'Europe/Zurich'`, hours east of UTC such as `2`, or `'UTC'`; `SET TIME ZONE` without `=`",
                 Some("UTC"),
                 "session",
-                "Time zone in which instants (`timestamptz`) are shown, and converted from and to local times.",
+                "Time zone for output of `timestamptz`, and for conversions between `timestamptz` and local times.",
             ),
             Self::DefaultTransactionIsolation => (
                 "default_transaction_isolation",

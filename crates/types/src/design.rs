@@ -206,7 +206,7 @@ impl Encoding {
     /// What the encoding stores, one sentence of Markdown without links.
     pub fn description(self) -> &'static str {
         match self {
-            Self::Plain => "Values as they are, little-endian; texts with offsets.",
+            Self::Plain => "Unchanged values, little-endian; texts with offsets.",
             Self::BitPacked => "Numbers in as many bits as the largest needs.",
             Self::FrameOfReference => "The minimum once, and bit-packed differences to it.",
             Self::Dictionary => "Each distinct value once, sorted, and bit-packed codes.",
@@ -215,13 +215,13 @@ impl Encoding {
             Self::Constant => "One value for all rows.",
             Self::Delta => "Bit-packed differences of neighbours, with exceptions for rare large ones.",
             Self::RunLengthDelta => {
-                "Runs of equal numbers, each as its length and the step from the run before; for ascending sequences."
+                "Runs of equal numbers, each as its length and the difference from the previous run; for ascending sequences."
             }
             Self::Bitmap => "Strictly ascending numbers with few gaps, as set bits.",
             Self::TwoByteDelta => "Distances from the minimum in two bytes each, so that every row has a fixed offset.",
-            Self::Patched => "A frame of reference for most numbers, and exceptions beside it.",
-            Self::FrontCoded => "Texts without the prefix that they share with the text before.",
-            Self::Alp => "Floating-point numbers as decimal integers, and exceptions beside them.",
+            Self::Patched => "A frame of reference for most numbers, and exceptions stored separately.",
+            Self::FrontCoded => "Texts without the prefix that they share with the previous text.",
+            Self::Alp => "Floating-point numbers as decimal integers, and exceptions stored separately.",
         }
     }
 

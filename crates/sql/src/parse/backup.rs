@@ -57,7 +57,7 @@ fn parse_option(parser: &mut Parser<'_>, options: &mut BackupOptions) -> Result<
         ("log", _) => return Err(invalid_option("log takes true or false")),
         ("keep", value) => match value.and_then(|value| value.parse().ok()).filter(|count| *count > 0) {
             Some(count) => options.keep = Some(count),
-            None => return Err(invalid_option("keep takes how many backups are kept, 1 or more")),
+            None => return Err(invalid_option("keep is the number of backups to keep, at least 1")),
         },
         _ => return Err(invalid_option("log and keep are")),
     }

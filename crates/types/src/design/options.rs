@@ -36,14 +36,15 @@ impl TableDesign {
             name: "layout",
             values: "`row`, `packed_row`, `column` or `groups`",
             default: "column",
-            description: "How rows are stored: in slotted pages, as bit-aligned rows, as one encoded chunk per column, or \
-                          as `groups` says.",
+            description: "Form of the rows: slotted pages, bit-aligned rows, one encoded chunk per column, or the column \
+                          groups of option `groups`.",
         },
         TableOption {
             name: "groups",
             values: "a list of column groups, such as `'(a,b),(c)'`",
             default: "",
-            description: "Columns that are stored together: one as a column, several as packed rows.",
+            description: "Columns that are stored together. A group of one column is stored as a column, a larger group as \
+                          packed rows.",
         },
         TableOption {
             name: "sort_by",
@@ -74,14 +75,15 @@ impl TableDesign {
             name: "abstraction",
             values: "`auto`, or a number of columns",
             default: "auto for packed rows, else 0",
-            description: "How many leading columns of `sort_by` are stored once per run of equal values, and not in every \
-                          row. `auto` decides by the data of each segment.",
+            description: "Number of leading columns of `sort_by` that are stored once per run of equal values instead of in \
+                          every row. `auto` decides by the data of each segment.",
         },
         TableOption {
             name: "partition_by",
             values: "`'range(a, 16)'`, `'hash(a, 16)'` or `none`",
             default: "none",
-            description: "Each block holds rows of one of up to 1,024 partitions; nulls have one more.",
+            description: "Partitioning of rows. Each block contains rows of one partition. A table has up to 1,024 \
+                          partitions, and one more for nulls.",
         },
     ];
     const LAYOUTS: &'static str = "'row', 'packed_row', 'column' or 'groups'";

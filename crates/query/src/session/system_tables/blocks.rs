@@ -7,16 +7,16 @@ use super::{SystemColumn, SystemTable, each_table, numbers, partition_numbers, t
 
 pub(super) const TABLE: SystemTable = SystemTable {
     name: "blocks",
-    description: "The blocks of each table, in their order.",
+    description: "The blocks of each table, in order.",
     columns: &[
         SystemColumn::text("table_name", "Name of the table."),
         SystemColumn::text("block_id", "Id of the block, in hexadecimal."),
         SystemColumn::text("layout", "Layout that the block was written with."),
-        SystemColumn::number("partition", "Number of its partition, if the table is partitioned."),
-        SystemColumn::number("rows", "Rows, deleted rows included."),
-        SystemColumn::number("segments", "Segments, the unit of encodings and zone maps."),
+        SystemColumn::number("partition", "Number of the block's partition; null if the block is unpartitioned."),
+        SystemColumn::number("rows", "Number of rows, including deleted ones."),
+        SystemColumn::number("segments", "Number of segments, the units of encodings and zone maps."),
         SystemColumn::number("bytes", "Bytes of the file."),
-        SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),
+        SystemColumn::number("plain_bytes", "Bytes of the values without encodings."),
         SystemColumn::text("file", "Path of the file, relative to the database."),
     ],
     rows: |state| each_table(state, |table| Ok(block_rows(table))),

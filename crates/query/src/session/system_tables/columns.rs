@@ -19,13 +19,13 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::text("type", "SQL type of the column."),
         SystemColumn::number(
             "group_index",
-            "Number of its column group in the block. Null if the column was added after the block was written: the \
-             block does not store it, and all its rows have the same value.",
+            "Index of the column's group in the block. Null if the column was added after the block was written; all \
+             rows of the block then have one value.",
         ),
-        SystemColumn::text("group_kind", "`column`, `packed_rows` or `slotted_rows`. Null if it has no group."),
-        SystemColumn::text("encoding", "Encodings of its segments in order, repeated ones once."),
+        SystemColumn::text("group_kind", "`column`, `packed_rows` or `slotted_rows`. Null if the column has no group."),
+        SystemColumn::text("encoding", "Encodings of the column's segments, in order; repeated ones are listed once."),
         SystemColumn::number("bytes", "Stored bytes."),
-        SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),
+        SystemColumn::number("plain_bytes", "Bytes of the values without encodings."),
         SystemColumn::text("min", "Minimum, as text."),
         SystemColumn::text("max", "Maximum, as text."),
         SystemColumn::number("nulls", "Number of nulls."),

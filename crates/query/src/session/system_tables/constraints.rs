@@ -24,7 +24,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
             "`PRIMARY KEY`, `UNIQUE`, `FOREIGN KEY`, `CHECK`, `NOT NULL`, `DEFAULT`, `IDENTITY` or `GENERATED`.",
         ),
         SystemColumn::text("columns", "Columns of the constraint, separated by commas; null for checks."),
-        SystemColumn::text("definition", "The constraint, as in `CREATE TABLE`."),
+        SystemColumn::text("definition", "Definition of the constraint, as in `CREATE TABLE`."),
     ],
     rows: |state: &SystemState| {
         let catalog = Arc::clone(&state.snapshot);

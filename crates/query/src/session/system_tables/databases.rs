@@ -14,7 +14,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
     columns: &[
         SystemColumn::text("database_name", "Name of the database in statements."),
         SystemColumn::text("path", "Path of its directory; null for a database in memory."),
-        SystemColumn::boolean("read_only", "Whether it can only be read."),
+        SystemColumn::boolean("read_only", "Whether the database is read-only."),
     ],
     rows,
 };

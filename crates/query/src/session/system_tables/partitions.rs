@@ -11,14 +11,14 @@ pub(super) const TABLE: SystemTable = SystemTable {
     description: "The partitions of each table that has option `partition_by`.",
     columns: &[
         SystemColumn::text("table_name", "Name of the table."),
-        SystemColumn::number("partition", "Number of the partition; null for blocks that are in none."),
-        SystemColumn::text("holds", "`values`, `nulls`, or `any` for blocks that are in no partition."),
+        SystemColumn::number("partition", "Number of the partition; null for unpartitioned blocks."),
+        SystemColumn::text("holds", "Values in the partition: `values`, `nulls`, or `any` for unpartitioned blocks."),
         SystemColumn::text("low", "Lower bound of a range, inclusive; null if unbounded."),
         SystemColumn::text("high", "Upper bound of a range, exclusive; null if unbounded."),
-        SystemColumn::number("rows", "Rows in blocks, deleted rows included."),
+        SystemColumn::number("rows", "Number of rows in blocks, including deleted ones."),
         SystemColumn::number("blocks", "Blocks of the partition."),
         SystemColumn::number("bytes", "Bytes of its block files."),
-        SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),
+        SystemColumn::number("plain_bytes", "Bytes of the values without encodings."),
     ],
     rows: |state| each_table(state, |table| Ok(partition_rows(table))),
 };

@@ -9,18 +9,18 @@ use super::{SystemColumn, SystemRows, SystemState, SystemTable, texts};
 
 pub(super) const TABLE: SystemTable = SystemTable {
     name: "sequences",
-    description: "The sequences, with those of `SERIAL` and identity columns.",
+    description: "All sequences, including those of `serial` and identity columns.",
     columns: &[
         SystemColumn::text("sequence_name", "Name of the sequence."),
         SystemColumn::text("type", "SQL type of its numbers."),
-        SystemColumn::number("start_value", "The first number."),
+        SystemColumn::number("start_value", "First number."),
         SystemColumn::number("increment", "Difference between a number and the next one."),
         SystemColumn::number("min_value", "The smallest number."),
         SystemColumn::number("max_value", "The greatest number."),
-        SystemColumn::boolean("cycle", "Whether it begins again after its last number."),
-        SystemColumn::number("next_value", "The number that `nextval` returns next. Null after the last one."),
-        SystemColumn::text("table_name", "Table of the column that owns it; null if none does."),
-        SystemColumn::text("column_name", "The column that owns it, with which it is dropped."),
+        SystemColumn::boolean("cycle", "Whether the sequence restarts after its last number."),
+        SystemColumn::number("next_value", "Next number that `nextval` returns; null after the last one."),
+        SystemColumn::text("table_name", "Table of the column that owns the sequence; null if no column does."),
+        SystemColumn::text("column_name", "Column that owns the sequence. Dropping the column drops the sequence."),
     ],
     rows,
 };

@@ -10,10 +10,10 @@ pub(super) const TABLE: SystemTable = SystemTable {
     columns: &[
         SystemColumn::text("name", "Name in `SET` and `SHOW`."),
         SystemColumn::text("setting", "Current value."),
-        SystemColumn::text("allowed", "Values that `SET` takes."),
+        SystemColumn::text("allowed", "Allowed values."),
         SystemColumn::text("default", "Value of a new session; null if it cannot be reset."),
         SystemColumn::text("scope", "Scope of the value: `session`, `transaction` or `database`."),
-        SystemColumn::text("description", "Meaning."),
+        SystemColumn::text("description", "Meaning of the setting."),
     ],
     rows,
 };

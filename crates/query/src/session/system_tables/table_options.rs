@@ -12,9 +12,9 @@ pub(super) const TABLE: SystemTable = SystemTable {
                   `ALTER TABLE ... SET (...)`.",
     columns: &[
         SystemColumn::text("name", "Name of the option."),
-        SystemColumn::text("allowed", "Values that it takes."),
+        SystemColumn::text("allowed", "Allowed values."),
         SystemColumn::text("default", "Default value; empty for an empty list."),
-        SystemColumn::text("description", "Meaning."),
+        SystemColumn::text("description", "Meaning of the option."),
     ],
     rows,
 };

@@ -21,7 +21,7 @@ pub(super) const TABLE: SystemTable = SystemTable {
         SystemColumn::number("rows", "Visible rows."),
         SystemColumn::number("blocks", "Blocks of the table."),
         SystemColumn::number("bytes", "Bytes of its block files."),
-        SystemColumn::number("plain_bytes", "Bytes of its values without encodings."),
+        SystemColumn::number("plain_bytes", "Bytes of the values without encodings."),
     ],
     rows: |state| each_table(state, table_row),
 };
