@@ -2,15 +2,16 @@
 
 use std::any::TypeId;
 
-use datafusion_sql::sqlparser::ast::Expr;
+use datafusion_sql::sqlparser::ast::{BinaryOperator, Expr};
 use datafusion_sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
+use datafusion_sql::sqlparser::tokenizer::Token;
 
 use crate::error::SqlError;
 
-/// PostgreSQL's dialect with syntax of DuckDB: `FROM` before `SELECT`, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, and a
-/// comma after the last item of a list.
+/// PostgreSQL's dialect with syntax of DuckDB: `FROM` before `SELECT`, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, `//`,
+/// and a comma after the last item of a list.
 ///
 /// The name of a named argument must be an identifier: `f(x => 1)` is accepted, `f('x' : 1)` is not.
 ///
@@ -96,6 +97,22 @@ impl Dialect for Grammar {
 
     fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
         PostgreSqlDialect {}.get_next_precedence(parser)
+    }
+
+    /// Parses DuckDB's `a // b` as `a / b`, which divides integers without a remainder.
+    fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
+        let [first, second] = parser.peek_tokens_with_location();
+        let is_operator = first.token == Token::Div && second.token == Token::Div;
+        if !is_operator || first.span.end != second.span.start {
+            return PostgreSqlDialect {}.parse_infix(parser, left, precedence);
+        }
+        parser.advance_token();
+        parser.advance_token();
+        Some(parser.parse_subexpr(precedence).map(|right| Expr::BinaryOp {
+            left: Box::new(left.clone()),
+            op: BinaryOperator::Divide,
+            right: Box::new(right),
+        }))
     }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {

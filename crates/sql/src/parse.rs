@@ -229,10 +229,7 @@ fn to_statement(statement: PlannerStatement, names: Option<Arc<Names>>, is_long:
     match ast {
         Ast::Query(query) if !query.locks.is_empty() => {
             let feature = format!("SELECT ... {}", query.locks[0]);
-            Err(SqlError::unsupported(
-                feature,
-                "UPDATE locks rows; SERIALIZABLE detects conflicts",
-            ))
+            Err(SqlError::unsupported(feature, "UPDATE locks rows; SERIALIZABLE detects conflicts"))
         }
         Ast::Query(query) if ddl::is_select_into(&query) => ddl::select_into(query),
         Ast::CreateTable(create) => ddl::create_table(create),
