@@ -36,7 +36,7 @@ SECONDS = 20
 # Errors of statements that use a type which Taut does not store.
 TYPE_ERRORS = re.compile(
     r"^error: (type .* of column .* is not supported|Unsupported SQL type|.*which Taut does not store"
-    r"|Unsupported SQL statement: CREATE TYPE)"
+    r"|CREATE TYPE is not supported)"
 )
 CREATED = re.compile(
     r'create\s+(?:or\s+replace\s+)?(?:temp\w*\s+)?(?:table|view|type)\s+(?:if\s+not\s+exists\s+)?"?(\w+)', re.I

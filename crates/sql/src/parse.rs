@@ -22,6 +22,7 @@ mod summarize;
 mod table_query;
 mod timeout;
 mod transaction;
+mod unsupported;
 mod views;
 
 use std::sync::Arc;
@@ -122,6 +123,7 @@ pub fn with_pivots(mut statement: PlannerStatement) -> Result<Statement> {
 /// for other statements and consumes none of their tokens.
 fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let parsers = [
+        unsupported::unsupported,
         attach::attach,
         backup::backup,
         maintenance::maintenance,
@@ -233,9 +235,6 @@ fn to_statement(statement: PlannerStatement, names: Option<Arc<Names>>, is_long:
         }
         Ast::Query(query) if ddl::is_select_into(&query) => ddl::select_into(query),
         Ast::CreateTable(create) => ddl::create_table(create),
-        Ast::CreateFunction(_) => {
-            Err(SqlError::unsupported("CREATE FUNCTION", "tables, views, indexes and sequences can be created"))
-        }
         Ast::Deallocate { name, .. } if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all") => {
             Ok(Statement::DeallocateAll)
         }
