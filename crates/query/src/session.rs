@@ -21,6 +21,7 @@ mod information_schema;
 mod insert_by_name;
 mod insert_values;
 mod keys;
+mod like;
 mod load;
 mod local_settings;
 mod maintenance;

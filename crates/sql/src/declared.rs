@@ -16,6 +16,8 @@ pub struct Declared {
     pub generated: Vec<(String, Expr)>,
     /// `SERIAL` and identity columns.
     pub sequences: Vec<DeclaredSequence>,
+    /// Names of columns with their comments, which `LIKE` copies from another table.
+    pub comments: Vec<(String, String)>,
 }
 
 /// A `SERIAL` or identity column. Its default is the next number of a sequence that belongs to the column.

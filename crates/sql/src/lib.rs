@@ -102,7 +102,7 @@ pub use replaced_columns::{ReplacedColumns, replaced_columns};
 pub use same_names::{QualifiedName, with_distinct_relations};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{
-    CommentedObject, NewIndex, OnCommit, SequenceChange, Statement, StatementClass, TableChange, TableSource,
+    CommentedObject, LikePart, NewIndex, OnCommit, SequenceChange, Statement, StatementClass, TableChange, TableSource,
     ViewChange, is_insert, is_query,
 };
 pub use syntax::has_query as has_subquery;

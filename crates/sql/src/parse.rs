@@ -12,6 +12,7 @@ mod frame_exclusion;
 mod from_first;
 mod identity_order;
 mod indexes;
+mod like;
 mod maintenance;
 mod pivot_statements;
 mod prepare;
@@ -124,6 +125,7 @@ pub fn with_pivots(mut statement: PlannerStatement) -> Result<Statement> {
 fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
     let parsers = [
         unsupported::unsupported,
+        like::like,
         attach::attach,
         backup::backup,
         maintenance::maintenance,

@@ -550,6 +550,59 @@ impl NewIndex {
     }
 }
 
+/// Part of a table that `CREATE TABLE t (LIKE u INCLUDING ...)` copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LikePart {
+    /// Comments on columns.
+    Comments,
+    /// Table options `compression` and `encoding`.
+    Compression,
+    /// Check constraints.
+    Constraints,
+    /// Defaults of columns. A `SERIAL` column of the new table takes numbers of the same sequence.
+    Defaults,
+    /// Expressions of generated columns.
+    Generated,
+    /// Identity columns, with sequences of their own.
+    Identity,
+    /// Indexes, primary keys and unique constraints, under new names.
+    Indexes,
+    /// Extended statistics, which Taut does not have.
+    Statistics,
+    /// All options of the table.
+    Storage,
+}
+
+impl LikePart {
+    /// All parts.
+    pub const ALL: [Self; 9] = [
+        Self::Comments,
+        Self::Compression,
+        Self::Constraints,
+        Self::Defaults,
+        Self::Generated,
+        Self::Identity,
+        Self::Indexes,
+        Self::Statistics,
+        Self::Storage,
+    ];
+
+    /// Word after `INCLUDING` and `EXCLUDING`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Comments => "comments",
+            Self::Compression => "compression",
+            Self::Constraints => "constraints",
+            Self::Defaults => "defaults",
+            Self::Generated => "generated",
+            Self::Identity => "identity",
+            Self::Indexes => "indexes",
+            Self::Statistics => "statistics",
+            Self::Storage => "storage",
+        }
+    }
+}
+
 /// Source of the columns of a new table.
 #[derive(Clone, Debug)]
 pub enum TableSource {
@@ -560,12 +613,12 @@ pub enum TableSource {
         /// Constraints and defaults of the table.
         declared: Declared,
     },
-    /// The columns of another table with their `NOT NULL` constraints, but without its rows and other constraints.
+    /// The columns of another table with their `NOT NULL` constraints, but without its rows.
     Like {
         /// Name of the other table.
         table: TableReference,
-        /// Whether the defaults of its columns are copied too.
-        with_defaults: bool,
+        /// What else is copied.
+        included: Vec<LikePart>,
     },
     /// The columns of a query, whose rows fill the table.
     Query(Box<Query>),

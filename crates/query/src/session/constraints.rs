@@ -9,8 +9,8 @@ use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt;
 use taut_sql::{ColumnChange, ConstraintChange, Declared, DeclaredCondition, IdentityChange, SchemaChange};
 use taut_store::{
-    BlockFile, Catalog, CatalogEdit, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId, Transaction,
-    UniqueKey,
+    BlockFile, Catalog, CatalogEdit, CommentTarget, CommitError, Constraints, ForeignKey, KeyMode, Table, TableId,
+    Transaction, UniqueKey,
 };
 use taut_types::{ColumnIndex, IndexDesign, Schema, TableDesign, is_temporary_relation};
 
@@ -41,6 +41,10 @@ impl QuerySession {
         declaration: &Declared,
     ) -> Result<()> {
         let table = edit.create_table(name, schema.clone(), design.clone())?;
+        for (column, comment) in &declaration.comments {
+            let column = schema.index_of(column).ok_or_else(|| QueryError::no_column(name, column))?;
+            edit.set_comment(CommentTarget::Column(table, column), Some(comment.clone()))?;
+        }
         let mut constraints = declare_constraints(declaration, (table, name, schema), edit.catalog())?;
         for sequence in &declaration.sequences {
             create_owned_sequence(edit, (name, schema), sequence, &mut constraints)?;

@@ -11,11 +11,11 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as Ast};
-use taut_sql::{Declared, FileFormat, Parameters, SqlError, TableSource, name_of_reference, parse_expression};
+use taut_sql::{Declared, FileFormat, Parameters, SqlError, TableSource, name_of_reference};
 use taut_store::{Catalog, Table};
 use taut_types::{ColumnIndex, Schema, TableDesign, TableOption};
 
-use super::index_columns::visible_schema;
+use super::like::{Copied, copy_of};
 use super::{Done, QuerySession, option_pairs, start_write, sum_counts};
 use crate::constraints::default_expression;
 use crate::error::{GeneratedColumnError, QueryError, Result};
@@ -135,7 +135,7 @@ impl QuerySession {
         match source {
             TableSource::Query(query) => self.create_table_as(&self.changes(), name, query, options, parameters).await,
             TableSource::Columns { .. } | TableSource::Like { .. } => {
-                let (schema, design, declared) = self.declared_table(&self.snapshot(), source, options)?;
+                let (schema, design, declared) = self.declared_table(&self.snapshot(), name, source, options)?;
                 self.changes().commit_last(|edit| Self::define_table(edit, name, &schema, design, &declared))?;
                 Ok(Done::with_tag("CREATE TABLE"))
             }
@@ -171,29 +171,23 @@ impl QuerySession {
     pub(super) fn declared_table(
         &self,
         snapshot: &Catalog,
+        name: &str,
         source: &TableSource,
         options: &[(String, String)],
     ) -> Result<(Schema, TableDesign, Declared)> {
-        let (columns, declared) = match source {
-            TableSource::Columns { columns, declared } => (columns.clone(), declared.clone()),
-            TableSource::Like { table, with_defaults } => {
+        let Copied { columns, declared, design } = match source {
+            TableSource::Columns { columns, declared } => {
+                Copied { columns: columns.clone(), declared: declared.clone(), ..Copied::default() }
+            }
+            TableSource::Like { table, included } => {
                 let table = name_of_reference(table);
                 let like = snapshot.table(&table).ok_or_else(|| QueryError::no_relation(table))?;
-                let mut declared = Declared::default();
-                // The sequence of an identity column is not shared with the new table.
-                let is_identity =
-                    |column| like.constraints.sequences.get(column).is_some_and(|owned| owned.identity.is_some());
-                let defaults = like.constraints.defaults.iter().filter(|(column, _)| !is_identity(column));
-                for (column, default) in defaults.filter(|_| *with_defaults) {
-                    let name = like.schema.column(*column).name.clone();
-                    declared.defaults.push((name, parse_expression(default)?));
-                }
-                (visible_schema(like)?.columns().to_vec(), declared)
+                copy_of(snapshot, like, included, name)?
             }
-            TableSource::Query(_) => (Vec::new(), Declared::default()),
+            TableSource::Query(_) => Copied::default(),
         };
         let schema = Schema::new(columns)?;
-        let design = TableDesign::from_options(option_pairs(options), &schema)?;
+        let design = design.with_options(option_pairs(options), &schema)?;
         Ok((schema, design, declared))
     }
 

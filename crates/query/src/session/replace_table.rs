@@ -58,7 +58,7 @@ impl QuerySession {
                     done
                 }
                 TableSource::Columns { .. } | TableSource::Like { .. } => {
-                    let (schema, design, declared) = self.declared_table(&snapshot, source, options)?;
+                    let (schema, design, declared) = self.declared_table(&snapshot, name, source, options)?;
                     target.commit(|edit| {
                         replace(edit, old, &views, |edit| Self::define_table(edit, name, &schema, design, &declared))
                     })?;

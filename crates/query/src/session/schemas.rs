@@ -215,9 +215,9 @@ impl QuerySession {
                 let declared = self.named_declaration(declared, table)?;
                 Cow::Owned(TableSource::Columns { columns: columns.clone(), declared })
             }
-            TableSource::Like { table, with_defaults } => {
+            TableSource::Like { table, included } => {
                 let table = qualified(&self.name(table)?);
-                Cow::Owned(TableSource::Like { table, with_defaults: *with_defaults })
+                Cow::Owned(TableSource::Like { table, included: included.clone() })
             }
             TableSource::Query(_) => Cow::Borrowed(source),
         })

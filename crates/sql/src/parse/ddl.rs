@@ -4,10 +4,9 @@
 
 use datafusion_sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion_sql::sqlparser::ast::{
-    AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeDefaults,
-    CreateTableLikeKind, CreateTableOptions, Expr, HiveDistributionStyle, IndexColumn, IndexType, ObjectName,
-    OnCommit as AstOnCommit, OrderByExpr, Query, RenameTableNameKind, SetExpr, SqlOption, Truncate,
-    TruncateIdentityOption, Value,
+    AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeKind, CreateTableOptions,
+    Expr, HiveDistributionStyle, IndexColumn, IndexType, ObjectName, OnCommit as AstOnCommit, OrderByExpr, Query,
+    RenameTableNameKind, SetExpr, SqlOption, Truncate, TruncateIdentityOption, Value,
 };
 use taut_types::IndexKind;
 
@@ -73,10 +72,9 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         CreateTableLikeKind::Parenthesized(like) | CreateTableLikeKind::Plain(like) => like,
     });
     let source = match (create.query, create.columns.is_empty()) {
-        (None, true) if let Some(like) = like => TableSource::Like {
-            table: relation_reference(&like.name)?,
-            with_defaults: matches!(like.defaults, Some(CreateTableLikeDefaults::Including)),
-        },
+        (None, true) if let Some(like) = like => {
+            TableSource::Like { table: relation_reference(&like.name)?, included: Vec::new() }
+        }
         (Some(query), true) => TableSource::Query(query),
         (Some(_), false) => {
             return Err(SqlError::unsupported("a list of columns before AS", "name the columns in the query"));
@@ -226,7 +224,7 @@ fn table_change(operations: Vec<AlterTableOperation>, notices: &mut Vec<String>)
 }
 
 /// Converts `name = value`. The value is a string, number, boolean or bare word and becomes text.
-fn option_pair(option: SqlOption) -> Result<(String, String)> {
+pub(super) fn option_pair(option: SqlOption) -> Result<(String, String)> {
     let SqlOption::KeyValue { key, value } = option else {
         return Err(SqlError::unsupported(format!("option {option}"), "options are written name = 'value'"));
     };
