@@ -1,7 +1,8 @@
 //! Text and bytes.
 //!
-//! Each encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `views` (a range),
-//! `views_at` (single positions) and `filter`. [`Bytes`] is the closed set of these types.
+//! The file of an encoding begins with a diagram of its bytes. It contains the function `write`, and a type for reading
+//! with the functions `parse`, `views` (a range), `views_at` (single positions) and `filter`. [`Bytes`] is the enum of
+//! these types.
 
 mod choose;
 mod dictionary;

@@ -39,7 +39,7 @@ const INVERSES: [f64; 19] = [
 /// and the bits of the sum are the bits of this number plus the rounded integer.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
 /// Bound of the absolute value of integers that are written. It is half the bound of integers that are read, because a
-/// window may reach past its values.
+/// [`Window`] may reach past the integers in it.
 const WRITTEN_MAX: f64 = (1_u64 << 50) as f64;
 const READ_MAX: i128 = 1 << 51;
 /// Number of sampled values on which exponents and factors are tried.

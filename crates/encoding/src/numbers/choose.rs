@@ -1,9 +1,9 @@
 //! Chooses the encoding for the numbers of a chunk.
 //!
-//! [`Statistics`] are collected once. Each encoding estimates its bytes from them, in the file of the encoding.
-//! [`estimate`] calls these functions. Some estimates need more work, such as a pass over all steps between neighbours.
-//! They are made only if a sample suggests that the encoding may be chosen. [`ChoiceScratch`] holds the results of that
-//! work, which the writer reuses. The choice has two stages:
+//! [`Statistics`] are collected once. Each encoding has, in its own file, a function that estimates its bytes from
+//! them. [`estimate`] calls the function of one encoding. Some estimates need more work, such as a pass over all steps
+//! (the differences of neighbours). This work is done only if a sample suggests that the encoding may be chosen.
+//! [`ChoiceScratch`] holds its results, which the writer reuses. The choice has two stages:
 //!
 //! 1. [`choose_by_values`]: among the encodings that ignore the order of rows.
 //! 2. [`choose_by_order`]: whether `bitmap`, `delta` or `run_length_delta` replaces that encoding. The smallest of
@@ -26,7 +26,7 @@
 //! run_length_delta, runs of 4        900       30    5,200
 //! ```
 //!
-//! The exceptions of `delta` are not in the table. Applying them takes less time than reading the bits that they save.
+//! The table has no `delta` with exceptions. Applying exceptions takes less time than reading the bits that they save.
 //!
 //! Because of these speeds, `two_byte_delta` replaces packed numbers if it is no larger than they are. A bitmap in
 //! which nearly all bits are set replaces an encoding that is at least twice as large. The faster the replaced encoding
@@ -99,11 +99,12 @@ impl ValueEncoding {
 }
 
 /// Bytes of the parts of an encoding, by its own estimate. Returns `None` if the encoding cannot hold the numbers, or
-/// if `scratch` lacks what only the first stage computes: distinct numbers, windows and decimals. A bitmap also needs
-/// numbers that ascend strictly, which is not checked.
+/// if `scratch` lacks what only the first stage computes: distinct numbers, decimals, and the [`Window`] of the numbers
+/// that `patched` packs. A bitmap also needs numbers that ascend strictly, which is not checked.
 ///
 /// The estimate equals the bytes that are written, with three exceptions. It is a lower bound for `run_length`. It
-/// ignores the padding of exceptions that are stored with their rows. It estimates marked exceptions from a sample.
+/// ignores the padding of exceptions that are stored with their rows. It estimates *marked exceptions* from a sample.
+/// These are stored without their rows, because a mark in place of the packed number shows the row (see `marked.rs`).
 fn estimate<N: Native>(
     encoding: Encoding,
     statistics: &Statistics<'_, N>,
@@ -177,8 +178,9 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
     if statistics.runs == 1 {
         return Encoding::Constant;
     }
-    // If all runs have one row, `run_length_delta` is larger than `delta`. Its words are no narrower than the steps,
-    // and it also stores the row at which each vector begins.
+    // If all runs have one row, `run_length_delta` is larger than `delta`. It stores a word for each run, made of the
+    // length of the run and the step to it. The word is no narrower than the step. It also stores the row at which each
+    // vector of words begins.
     let has_runs = statistics.runs < statistics.rows();
     let candidates = [Encoding::RunLength, Encoding::Delta, Encoding::RunLengthDelta];
     let candidates = candidates.into_iter().filter(|encoding| has_runs || *encoding != Encoding::RunLengthDelta);
@@ -187,13 +189,14 @@ pub(crate) fn smallest_by_order<N: Native>(statistics: &Statistics<'_, N>, scrat
 
 /// Chooses the encoding with the fewest bits per row, weighed against the cost of decoding:
 ///
-/// - Packed numbers decode as fast as memory is read. They must save an eighth of the bits of plain numbers.
+/// - Packed numbers decode as fast as memory is read. They must be an eighth smaller than plain numbers.
 /// - Runs and dictionaries must be half as large as packed numbers, or as plain ones if packing saves too little.
-/// - Exceptions and decimals must save a third of packed or plain numbers, and a fifth of a dictionary. One exception
-///   in a hundred rows costs less than the narrower lanes gain. Decimals cost two multiplications per number, so they
-///   decode at three quarters of the speed of packed numbers.
-/// - Marked exceptions decode at half the speed of packed numbers. Their decoding time is counted as bits. With these
-///   bits, they must save half of packed or plain numbers, and a fifth of `patched` with exceptions stored with their
+/// - `patched` and `alp` must be a third smaller than packed or plain numbers, and a fifth smaller than a dictionary.
+///   One exception in a hundred rows costs less time than unpacking narrower numbers saves. `alp` costs two
+///   multiplications per number, so it decodes at three quarters of the speed of packed numbers.
+/// - `patched` with marked exceptions decodes at half the speed of packed numbers. Its cost is its bits, plus bits that
+///   account for the time of decoding (see [`MarkedPlan`]). The cost must be at most half of the bits of packed or
+///   plain numbers. It must also be a fifth less than the bits of `patched` whose exceptions are stored with their
 ///   rows.
 ///
 /// Stores in `scratch` the results that the writer reuses.
@@ -233,8 +236,8 @@ fn choose_by_values<N: Native>(
     }
 }
 
-/// Finds the windows of `patched` from a sample. If marked exceptions are better, sets their window and returns their
-/// cost. Otherwise returns the bits of `patched` if they are at most `bits_max`.
+/// Finds the windows of `patched`, with and without marked exceptions, from a sample. If marked exceptions are better,
+/// sets their plan and returns its cost. Otherwise returns the bits of `patched` if they are at most `bits_max`.
 pub(crate) fn find_windows<N: Native>(
     statistics: &Statistics<'_, N>,
     nesting: Nesting,

@@ -131,7 +131,7 @@ impl DeltaPlan {
 
 /// Maximum number of steps in the sample that decides whether a plan is made.
 const ESTIMATE_ROWS: usize = 256;
-/// Maximum number of steps in the sample from which the window of a plan is found.
+/// Maximum number of steps in the sample from which the [`Window`] of a plan is found.
 const PLAN_ROWS: usize = 1024;
 
 /// Sample of at most `rows_max` evenly spaced steps, truncated to 64 bits.
@@ -171,7 +171,7 @@ pub(crate) fn estimate_of_sample<N: Native>(
     without_exceptions.into_iter().chain(patched).min()
 }
 
-/// Window of the steps that are packed, from a sample of steps. Returns `None` if an exception might not fit the plain
+/// Range of the steps that are packed, from a sample of steps. Returns `None` if an exception might not fit the plain
 /// width.
 fn find_window(mut sample: Vec<i64>, steps: Steps, plain_bytes: usize) -> Option<Window<i64>> {
     // Booleans have one byte and no sign. Steps of more than 64 bits are not sampled.

@@ -9,9 +9,9 @@
 //! The position of an exception is not stored: the mark in its row is enough. The inner chunk encodes its number, and
 //! may have marked exceptions itself. The encoding is for skewed numbers. With a Zipf distribution of exponent 2, three
 //! bits hold eleven in twelve numbers. A number then takes 3.7 bits on average, exceptions included. It takes 5.8 bits
-//! if exceptions are stored with their rows, and its entropy is 2.4 bits. Narrower packed numbers would come closer to
-//! the entropy. But more of them would be exceptions, which are slow (see [`EXCEPTION_BITS`]): they would decode at a
-//! third of the speed.
+//! if exceptions are stored with their rows, and its entropy is 2.4 bits. A narrower width would come closer to the
+//! entropy. But more numbers would then be exceptions, which are slow (see [`EXCEPTION_BITS`]), so that a vector would
+//! take three times as long to decode.
 
 use std::ops::Range;
 
@@ -84,9 +84,10 @@ impl<N: Native> LeastCost<N> {
             if depth == 0 || bits >= best.cost {
                 break;
             }
-            // A window saves bits only if its numbers take more bits at `full_width` than all numbers take at `width`.
-            // `minus` truncates distances to 64 bits, so 128-bit numbers may seem closer to each other here than they
-            // are. The window is checked again below.
+            // The numbers in a window are not stored as exceptions. This saves bits only if storing them at
+            // `full_width` takes more bits than storing a number of `width` bits in every row. `minus` truncates
+            // distances to 64 bits, so 128-bit numbers may seem closer to each other here than they are. The window is
+            // checked again below.
             let reach = (1 << width) - 2;
             let inside_min = bits / full_width + 1;
             if !sorted.windows(inside_min).any(|inside| inside[inside_min - 1].minus(inside[0]) <= reach) {
@@ -235,12 +236,12 @@ impl Marked {
         while row < rows.end {
             let vector = row / VECTOR_ROWS;
             let first = vector * VECTOR_ROWS;
-            let part = row - first..rows.end.min(first + VECTOR_ROWS) - first;
+            let range = row - first..rows.end.min(first + VECTOR_ROWS) - first;
             let vector_exceptions = self.exceptions_of_vector(vector);
             let numbers = &numbers[vector_exceptions.start - all.start..vector_exceptions.end - all.start];
-            let target = &mut out[row - rows.start..first + part.end - rows.start];
-            overwrite_marked(&self.packed.mask_of_greatest(vector), part.clone(), numbers, target);
-            row = first + part.end;
+            let target = &mut out[row - rows.start..first + range.end - rows.start];
+            overwrite_marked(&self.packed.mask_of_greatest(vector), range.clone(), numbers, target);
+            row = first + range.end;
         }
     }
 
@@ -298,11 +299,11 @@ impl Marked {
     }
 }
 
-/// Writes the exceptions of a vector to the marked rows of a part of it. `numbers` are the exceptions of the whole
-/// vector.
-fn overwrite_marked<O: Native>(marks: &[u64; MASK_WORDS], part: Range<usize>, numbers: &[O], target: &mut [O]) {
+/// Writes the exceptions of a vector to the marked rows in `range`, a range of its rows. `numbers` are the exceptions
+/// of the whole vector, and `target` are the cells of the range.
+fn overwrite_marked<O: Native>(marks: &[u64; MASK_WORDS], range: Range<usize>, numbers: &[O], target: &mut [O]) {
     let mut numbers = numbers.iter();
-    if part.len() == VECTOR_ROWS {
+    if range.len() == VECTOR_ROWS {
         for (target, marks) in target.as_chunks_mut::<64>().0.iter_mut().zip(marks) {
             let mut remaining = *marks;
             while remaining != 0 {
@@ -315,7 +316,7 @@ fn overwrite_marked<O: Native>(marks: &[u64; MASK_WORDS], part: Range<usize>, nu
     }
     for row in (0..VECTOR_ROWS).filter(|row| marks[row / 64] >> (row % 64) & 1 != 0) {
         let Some(number) = numbers.next() else { return };
-        if let Some(target) = row.checked_sub(part.start).and_then(|index| target.get_mut(index)) {
+        if let Some(target) = row.checked_sub(range.start).and_then(|index| target.get_mut(index)) {
             *target = *number;
         }
     }

@@ -1,10 +1,10 @@
 //! Numbers: values of all fixed-width types, which `taut_types::datum` maps to integers. The integers of floating-point
 //! values are called *ordered integers*, because they sort like the values.
 //!
-//! An encoding has a file with its byte picture, `write`, and a type for reading with `parse`, `append` (a range),
-//! `append_at` (single positions) and `filter`. [`Numbers`] is the closed set of these types. `constant` has no file,
-//! because its number is in the head. `bit_packed` and `frame_of_reference` share `packed.rs`. `patched` has two files:
-//! `patched.rs`, and `marked.rs` for the variant with an inner encoding.
+//! The file of an encoding begins with a diagram of its bytes. It contains the function `write`, and a type for reading
+//! with the functions `parse`, `append` (a range), `append_at` (single positions) and `filter`. [`Numbers`] is the enum
+//! of these types. `constant` has no file, because its number is in the head. `bit_packed` and `frame_of_reference`
+//! share `packed.rs`. `patched` has two files: `patched.rs`, and `marked.rs` for the variant with an inner encoding.
 
 mod alp;
 mod bitmap;
@@ -53,10 +53,11 @@ pub use extremes::Extreme;
 
 /// Rows that are decoded together to select some of them. Their numbers fit the L1 cache.
 const SELECT_ROWS: usize = 4 * VECTOR_ROWS;
-/// Maximum of `rows * value_bytes / selected` for which decoding all rows and compacting the selected numbers is faster
-/// than reading them one by one. This is the maximum for AVX-512, which compacts a register of 64 bytes at a time. For
-/// AVX2, which compacts at most eight values at a time, it is two thirds of this, and values of 8 bytes gain nothing.
-/// Measured: `cargo bench -p taut-encoding --bench predicate_speed`.
+/// Maximum number of decoded bytes per selected row (`rows * value_bytes / selected`) up to which all rows are decoded
+/// and the selected numbers compacted. Above it, reading the selected numbers one by one is faster. This is the maximum
+/// for AVX-512, which compacts a register of 64 bytes at a time. For AVX2, which compacts at most eight values at a
+/// time, it is two thirds of this, and values of 8 bytes gain nothing. Measured: `cargo bench -p taut-encoding --bench
+/// predicate_speed`.
 const DECODED_BYTES_PER_SELECTED_MAX: usize = 24;
 
 /// Numbers of a chunk, by their encoding.
@@ -156,7 +157,7 @@ pub(crate) fn encode<N: Native>(
             match (scratch.marked, scratch.window) {
                 (Some(plan), _) => marked::write(values, plan.window, nesting, &mut head, &mut writer)?,
                 (None, Some(window)) => patched::write(values, window, &mut head, &mut writer),
-                (None, None) => return Err(impossible("it has no window")),
+                (None, None) => return Err(impossible("no range of numbers can be packed")),
             }
         }
         Encoding::Alp if !is_float => return Err(impossible("it is for floating point")),

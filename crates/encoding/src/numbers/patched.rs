@@ -5,10 +5,10 @@
 //! parts: exceptions, as in `exceptions.rs`; the head's `entries` counts them
 //! ```
 //!
-//! `base` is the low end of a window that most numbers are in. It need not be the least number. Numbers outside the
-//! window are exceptions. The encoding is for columns with a few outliers, which would widen every number of
-//! `frame_of_reference`. If a tenth of the numbers are exceptions, a row and a plain number for each take too much
-//! space. Exceptions are then marked, see `marked.rs`.
+//! `base` is the low end of a range that contains most numbers, the [`Window`]. It need not be the least number.
+//! Numbers outside the window are exceptions. The encoding is for columns with a few outliers, which would widen every
+//! number of `frame_of_reference`. If a tenth of the numbers are exceptions, storing the row and the plain number of
+//! each takes too much space. Exceptions are then marked, see `marked.rs`.
 
 use std::ops::Range;
 
