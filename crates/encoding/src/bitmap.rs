@@ -1,4 +1,4 @@
-//! Selection of the rows of a segment: one bit per row, row `r` at bit `r % 64` of word `r / 64`.
+//! Selection of the rows of a segment: one bit per row, row `r` at bit `r % 64` of word `r / 64`, a `u64`.
 
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 //!
 //! With lanes of `T` bits, a vector has `1024 / T` lanes of `T` numbers each. The numbers with ordinal `g` in their
 //! lanes form *group* `g`. In the unpacked values, a group is contiguous and begins at `first_index(g)`, so that one
-//! instruction works on as many lanes as fit its register. In the packed words, each lane is a stream of `T * width`
-//! bits, and the words of all lanes are interleaved:
+//! instruction works on as many lanes as fit its register. When packed, each lane is a stream of `T * width` bits. The
+//! stream consists of words, which are integers of `T` bits. The words of all lanes are interleaved:
 //!
 //! ```text
 //! packed word w of lane l, at w * lanes + l:   bits w*T .. (w+1)*T of the lane's stream

@@ -4,8 +4,8 @@
 //!
 //! A group has one number of each lane (see `bit_packing.rs`). Groups are read in the order of their packed bytes,
 //! which is not the order of their numbers in the vector. Another order halves the speed of reads from memory, because
-//! the hardware prefetcher does not predict it. The bits of a group have fixed positions among the sixteen words of the
-//! vector's mask.
+//! the hardware prefetcher does not predict it. The bits of a group have fixed positions among the sixteen `u64` words
+//! of the vector's mask.
 //!
 //! Predicates on numbers of up to three bits need no unpacking if the machine has GFNI (`narrow.rs`).
 //!
