@@ -15,11 +15,11 @@
 //!         N * 2            rows        u16 each: all rows, by key and then by row
 //!
 //! a leaf holds keys; a node above the leaves holds the greatest key of each child's subtree; the last node of each
-//! level is padded with the greatest number of `key_bytes` bytes
+//! level is padded with the maximum of its key type, an unsigned integer of `key_bytes` bytes
 //! ```
 //!
-//! Each part begins at a multiple of 64 and is padded to one with zeros. Keys are numbers of up to 64 bits. The caller
-//! maps values to keys in an order-preserving way.
+//! Each part begins at a multiple of 64 bytes. It is padded with zeros to the next multiple of 64. Keys are numbers of
+//! up to 64 bits. The caller maps values to keys in an order-preserving way.
 
 use std::ops::Range;
 
@@ -120,7 +120,7 @@ impl CsbTree {
             return Err(corrupt(0, "as many rows as the segment has"));
         }
         if !(1..=rows).contains(&entries) {
-            return Err(corrupt(4, "1 to as many keys as rows"));
+            return Err(corrupt(4, "a number of keys from 1 to the number of rows"));
         }
         if head[9..].iter().any(|byte| *byte != 0) {
             return Err(corrupt(9, "zeros"));
