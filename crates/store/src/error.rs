@@ -291,7 +291,7 @@ pub enum CommitError {
         /// Number of rows in the new blocks.
         found: u64,
     },
-    /// Another statement changed the design of the table at the same time.
+    /// Another statement changed the design ([`TableDesign`](taut_types::TableDesign)) of the table at the same time.
     #[error("could not serialize access due to concurrent change of the design of table {table:?}")]
     Design {
         /// The table.

@@ -47,7 +47,7 @@ pub(crate) enum TargetPath {
 }
 
 impl TargetPath {
-    /// Examines a path of the operating system.
+    /// Examines a path in the file system.
     pub fn of(path: &Path) -> Self {
         match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => Self::Empty,

@@ -268,8 +268,8 @@ pub(crate) fn read_delta(disk: &dyn Disk, number: u64, expected: DeltaFileEntry)
     Ok(bytes)
 }
 
-/// Applies the changes of one record, and returns the time of their commit. An error is an offset in the bytes, and
-/// what was expected there.
+/// Applies the changes of one record, and returns the time of their commit. On failure, returns an offset in the bytes
+/// and what was expected there.
 pub(crate) fn apply_record(edit: &mut CatalogEdit, bytes: &[u8]) -> Result<Option<i64>, (u64, String)> {
     let parsed = record::parse(bytes).map_err(|(at, expected)| (at as u64, expected))?;
     for change in parsed.changes {

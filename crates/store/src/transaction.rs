@@ -475,7 +475,8 @@ impl Transaction {
     }
 }
 
-/// Checks that a change made under one design of a table can be made under another.
+/// Checks that a change made under one design of a table ([`TableDesign`](taut_types::TableDesign)) can be made under
+/// another.
 fn check_design(change: &Change, before: &Table, newest: &Table) -> Result<(), CommitError> {
     let is_same = match change {
         // The rows of the blocks are in the order of the design.

@@ -1,4 +1,4 @@
-//! The disk of the operating system.
+//! Implementation of [`Disk`] by files of the operating system.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::registration::{FileRegistration, read_registration};
 use super::{DirectoryEntry, Disk, Lock, LockHolder, NoLock, ReadFile, Registration, WriteFile};
 
-/// Files under a directory of the operating system.
+/// Files under a directory of the file system.
 ///
 /// The lock is an advisory lock of the operating system on the directory. A lock file in the directory is locked too,
 /// for file systems that do not lock directories. Both locks end with the process in any case.
@@ -25,8 +25,9 @@ impl FileDisk {
         Self { root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()) }
     }
 
-    /// Removes the database directory if it holds only the file `name`, or nothing. The directory never exists at its
-    /// path without the file. If a removal fails, the directory stays.
+    /// Removes the database directory, which holds at most the file `name`. The directory is renamed first, so that its
+    /// path never leads to a directory without the file. What cannot be removed stays under the new name, where it does
+    /// no harm.
     pub(crate) fn remove_root_with_file(&self, name: &str) {
         if let Ok(staging_path) = self.staging_path()
             && fs::rename(&self.root, &staging_path).is_ok()
@@ -35,7 +36,8 @@ impl FileDisk {
         }
     }
 
-    /// Locks an open lock file, in addition to its directory. Returns `None` if another process holds its lock.
+    /// Locks an open lock file, whose directory is already locked. Returns `None` if another process holds the lock of
+    /// the file.
     fn lock_file(&self, directory: Option<File>, path: PathBuf, file: File) -> io::Result<Option<FileLock>> {
         match file.try_lock() {
             Ok(()) => {
@@ -92,7 +94,8 @@ impl Disk for FileDisk {
     fn create_directory(&self, name: &str) -> io::Result<()> {
         match fs::create_dir(self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            // The parent of the database directory has no name on this disk, so it is synced here.
+            // Names on this disk are relative to the database directory. No name refers to its parent, so the parent is
+            // synced here and not by `sync_directory`.
             Ok(()) if name.is_empty() => sync_parent(&self.root),
             result => result,
         }
@@ -202,8 +205,8 @@ fn remove_staged(staging_path: &Path, name: &str) {
     let _ = fs::remove_dir(staging_path);
 }
 
-/// Step in bytes by which a log file is extended. Thousands of small commits share the sync of a new length, and a
-/// reader reads few zeros.
+/// Step in bytes by which a log file is extended. It is large enough for thousands of small commits, which share one
+/// sync of the file's new length. It is small enough that the zeros at the end of the file are read quickly.
 const EXTENSION_STEP: u64 = 1 << 20;
 
 /// The lock of a directory without a lock file. Held until the open directory is closed.

@@ -1,4 +1,4 @@
-//! Registration files of live readers on a disk of the operating system.
+//! Registration files of live readers in the file system.
 //!
 //! A reader holds the exclusive lock (`flock`) of its file. The lock always ends with the process. So a process that
 //! gets the lock knows that the reader has ended, and removes the file before it releases the lock.

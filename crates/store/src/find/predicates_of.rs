@@ -1,5 +1,5 @@
-//! Predicates that all keys and few other values pass: for each column, a list of the values in the keys, or their
-//! bounds.
+//! Predicates for the keys of a [`KeySearch`](super::KeySearch). The values of all keys pass them, and few other
+//! values: each tests one column for a list of the keys' values, or for the bounds of these values.
 
 use std::ops::{Bound, RangeInclusive};
 
@@ -11,11 +11,12 @@ use taut_types::{
 
 use crate::Table;
 
-/// Maximum number of listed values of a column. For more values the predicate has only the bounds. Reading all rows and
-/// looking them up among the keys is then faster than searching a list for each row.
+/// Maximum number of listed values of a column. For more values, the predicate only tests the bounds.
+/// [`KeySearch`](super::KeySearch) then looks up all rows within the bounds in a hash table of the keys, which is
+/// faster than searching a long list for each row.
 const LISTED_MAX: usize = 16_384;
-/// Maximum number of listed values of the first sort column. It is larger, because most values of the list are outside
-/// of a block or zone.
+/// Maximum number of listed values of the first sort column. It is larger, because the rows are sorted by this column.
+/// Each block or zone then needs only the few listed values within its bounds.
 const SORTED_LISTED_MAX: usize = 262_144;
 
 /// Conjunctions of column predicates. Each key without nulls passes one of them.
@@ -55,8 +56,8 @@ impl KeyColumn<'_> {
         datum_at(self.array, self.logical_type, row)
     }
 
-    /// A predicate that the values of this column in some keys pass. `rows` are the indexes of these keys. `None` if
-    /// some, but not all, of the values are NaN.
+    /// A predicate on this column that is true for the keys with the indexes `rows`. Returns `None` if some, but not
+    /// all, of their values are NaN.
     fn predicate(&self, rows: &[usize]) -> Option<ColumnPredicate> {
         if let Some(numbers) = range_without_nan(self.logical_type) {
             let not_numbers = rows.iter().filter(|row| self.is_nan(**row)).count();

@@ -52,7 +52,7 @@ impl Head {
         bytes
     }
 
-    /// Decodes a head. An error is the offset, and what was expected there.
+    /// Decodes a head. On failure, returns an offset and what was expected there.
     pub fn parse(bytes: &[u8; HEAD_BYTES]) -> Result<Self, (usize, &'static str)> {
         if bytes[..8] != HEAD_MAGIC {
             return Err((0, "\"TAUTLOG1\""));
@@ -79,8 +79,8 @@ impl Head {
     }
 }
 
-/// Appends a record without `durable` and checksum, which [`seal`] fills in. The payload is the concatenation of the
-/// parts.
+/// Appends a record whose fields `durable` (see [`ParsedRecord::durable`]) and `checksum` are zero until [`seal`] fills
+/// them in. The payload is the concatenation of the parts.
 pub(super) fn frame(into: &mut Vec<u8>, sequence: u64, payload: &[&[u8]]) {
     let length: usize = payload.iter().map(|part| part.len()).sum();
     into.reserve(RECORD_BYTES + length);
@@ -92,7 +92,7 @@ pub(super) fn frame(into: &mut Vec<u8>, sequence: u64, payload: &[&[u8]]) {
     payload.iter().for_each(|part| into.extend_from_slice(part));
 }
 
-/// Writes `durable` and the checksum into each of the framed records.
+/// Fills in `durable` and the checksum of each record in `framed`.
 pub(super) fn seal(mut framed: &mut [u8], durable: u64, seed: u64) {
     while !framed.is_empty() {
         // The length is right: `frame` wrote it from a slice in memory.
@@ -128,7 +128,7 @@ pub(super) struct ParsedRecord<'a> {
 }
 
 impl<'a> ParsedRecord<'a> {
-    /// Parses the record at the start of the bytes. An error is what was expected there.
+    /// Parses the record at the start of the bytes. On failure, returns what was expected there.
     pub fn parse(bytes: &'a [u8], seed: u64) -> Result<Self, &'static str> {
         if bytes.len() < RECORD_BYTES {
             return Err("a whole record");
