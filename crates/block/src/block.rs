@@ -48,8 +48,8 @@ pub struct PieceStorage {
     pub encoding: Encoding,
     /// The encoding as text, such as `dictionary(25) of bit_packed(5)`.
     pub description: String,
-    /// Bytes in the file. In row layouts, the share of the column in its piece. Zero if the block does not store the
-    /// column.
+    /// Bytes in the file. In row layouts, the share of the column in its piece (one column group of one segment). Zero
+    /// if the block does not store the column.
     pub stored_bytes: u64,
     /// Bytes of the unencoded values.
     pub plain_bytes: u64,

@@ -79,7 +79,8 @@ pub struct BlockBuilder {
     rows: u64,
     plain_bytes: u64,
     segment_ends: Vec<u64>,
-    /// Ordinal of the first section of each piece, counted from the first section of the first piece.
+    /// Ordinal of the first section of each piece (one column group of one segment), counted from the first section of
+    /// the first piece.
     first_sections: Vec<u32>,
     sections: Vec<Vec<u8>>,
     statistics: Vec<StatisticsBuilder>,

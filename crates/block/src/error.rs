@@ -98,7 +98,8 @@ pub enum BuildError {
         /// The value.
         value: i128,
     },
-    /// The design does not fit the schema, or the schema and the design cannot be written to the block.
+    /// The design of the table ([`TableDesign`](taut_types::TableDesign)) does not fit the schema, or the schema and
+    /// the design cannot be written to the block.
     #[error("the design does not fit the schema: expected {expected}")]
     Design {
         /// The condition that the design does not meet.

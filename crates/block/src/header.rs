@@ -24,10 +24,11 @@
 //!                      zeros           up to header_length
 //! ```
 //!
-//! Section 0 is the description: schema and design as JSON. Sections `1..=C` are the statistics of the columns. The
-//! pieces follow: each has one or more sections, up to the first section of the next piece. The last S * I sections
-//! store indexes: (segment 0, index 0), (segment 0, index 1), ... Sections are contiguous, and each begins at a
-//! multiple of 64. All integers are little-endian.
+//! Section 0 is the description as JSON: the schema, and the design (layout, sort order, encodings and indexes; see
+//! [`TableDesign`](taut_types::TableDesign)). Sections `1..=C` are the statistics of the columns. The pieces follow. A
+//! piece is one column group of one segment. It has one or more sections, up to the first section of the next piece.
+//! The last S * I sections store indexes: (segment 0, index 0), (segment 0, index 1), ... Sections are contiguous, and
+//! each begins at a multiple of 64. All integers are little-endian.
 //!
 //! A parsed header is not copied into other structures: its tables are read in place. Parsing a header of thousands of
 //! columns is one pass over its bytes. Later reads touch only the columns that are needed.
@@ -269,8 +270,8 @@ impl Header {
             }
             start = end;
         }
-        // The column of each member names the group and ordinal of the member, so no column is a member twice.
-        // There are as many members as columns, so every column is a member.
+        // An entry of the column table names only one group and ordinal, which were compared with those of each member.
+        // So no column is a member twice. There are as many members as columns, so every column is a member.
         if start != self.counts.columns {
             return Err(corrupt_at(self.offsets.groups, "groups of all columns"));
         }

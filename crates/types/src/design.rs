@@ -37,7 +37,7 @@ pub struct TableDesign {
     pub encodings: BTreeMap<ColumnIndex, Encoding>,
     /// Size at which a block is full.
     pub block_size: BlockSize,
-    /// How many leading sort columns are abstraction levels, which are stored separately.
+    /// How many leading sort columns are abstraction levels: stored alone in the head of each piece of a row layout.
     #[serde(default, skip_serializing_if = "is_default")]
     pub abstraction: Abstraction,
     /// How rows are divided into partitions. The design in a block file omits them: only the catalog records the

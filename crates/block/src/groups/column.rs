@@ -1,5 +1,5 @@
-//! A column that is stored alone: one chunk of `taut_encoding`. It is the only section of a group of a single
-//! column, or an abstraction level in the head of a row layout.
+//! A column that is stored alone: one chunk of `taut_encoding`. It is the only section of a group of a single column,
+//! or an abstraction level (see `levels`) in the head of a row layout.
 
 use arrow_array::ArrayRef;
 use arrow_buffer::{BooleanBuffer, Buffer};
@@ -13,7 +13,8 @@ use crate::selection::Rows;
 use crate::values::ColumnValues;
 use crate::{BlockError, BuildError};
 
-/// Builds a piece of one column. Returns its only section, and the end row (exclusive) of each zone.
+/// Builds a piece (the rows of one segment) of one column. Returns its only section, and the end row (exclusive) of
+/// each zone.
 pub(crate) fn build(
     values: &ColumnValues,
     choice: Choice,

@@ -1,5 +1,5 @@
-//! Abstraction levels: sort columns of a row layout that are stored alone, in the head of the piece (column
-//! abstraction; Halverson et al., 2006, section 2.2, figure 1 b and c).
+//! Abstraction levels: sort columns of a row layout that are stored alone, in the head of the piece (one column group
+//! of one segment). The idea is column abstraction (Halverson et al., 2006, section 2.2, figure 1 b and c).
 //!
 //! A level is a chunk of `taut_encoding` over all rows of the segment. Its encoding uses the order of rows, such as
 //! run-length or delta. Tuples do not contain its column. Reading a row still touches two sections, the head and one
@@ -33,7 +33,8 @@ use crate::values::ColumnValues;
 use crate::{BuildError, PAGE_BYTES};
 
 const RECORD_BYTES: usize = 16;
-/// Maximum bytes of the levels of one piece, unless the design forces them. Keeps the head about as short as two pages.
+/// Maximum bytes of the levels of one piece, unless the design ([`TableDesign`](taut_types::TableDesign)) forces them.
+/// Keeps the head about as short as two pages.
 const LEVEL_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
 /// A column of a piece that is stored as a level.

@@ -1,7 +1,7 @@
 //! Parts that both row layouts share: a head section with a directory of pages, the pages, and overflow sections.
 //!
 //! ```text
-//! sections of a piece:   head | page 0 | page 1 | ... | overflow 0 | ...
+//! sections of a piece (one column group of one segment):   head | page 0 | page 1 | ... | overflow 0 | ...
 //!
 //! head
 //! offset  size     field

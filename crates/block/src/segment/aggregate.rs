@@ -1,7 +1,8 @@
 //! Reads one segment for an aggregation: codes, runs and 64-bit numbers of selected rows, and statistics from zones.
 //!
-//! Codes and runs exist for abstraction levels, and for columns that are stored alone. Numbers exist for every layout.
-//! In tuples of row layouts, they are first decoded to Arrow arrays.
+//! Codes and runs exist for columns that are stored alone, and for abstraction levels (sort columns stored in the head
+//! of a row layout; see `groups/levels.rs`). Numbers exist for every layout. In tuples of row layouts, they are first
+//! decoded to Arrow arrays.
 
 use std::ops::Range;
 

@@ -64,7 +64,8 @@ impl SegmentReader<'_> {
         Selection::from_bitmap(selection)
     }
 
-    /// Rows that pass the only column predicate that is left to evaluate. It is evaluated on all of its uncertain rows.
+    /// Rows that pass the only column predicate that remains to be evaluated. It is evaluated on all of its uncertain
+    /// rows.
     fn select_by_predicate(
         &mut self,
         planned: &PlannedPredicate<'_>,

@@ -1,7 +1,7 @@
 //! Use of the indexes of a segment: Bloom filters that rule out the segment, and the choice of a CSB+-tree index that
 //! finds rows (Chasseur and Patel, 2013, sections 4.4 and 4.6).
 //!
-//! The rows that an index finds are intersected with the rows that zone maps and binary search have left.
+//! The rows that an index finds are intersected with the rows that remain after zone maps and binary search.
 //!
 //! A search in an index returns the number of matching rows before any row is read. The index is used if that number is
 //! zero, or if reading the matching rows costs less than testing all remaining rows. The index is not searched at all
@@ -182,7 +182,8 @@ impl SegmentReader<'_> {
     fn predicate_cost(&mut self, predicate: &ColumnPredicate, has_codes: bool) -> Result<f64, BlockError> {
         let mut kind = self.group_kind(predicate);
         if kind != GroupKind::Column {
-            // An abstraction level of a row layout is tested like a column.
+            // A sort column of a row layout may be an abstraction level: a chunk of its own in the head of the piece
+            // (see `groups/levels.rs`). It is tested like a column that is stored alone.
             let (piece, ordinal) = self.piece(predicate.column)?;
             kind = if piece.chunk(ordinal).is_some() { GroupKind::Column } else { kind };
         }

@@ -1,5 +1,5 @@
-//! The pieces of a segment that a reader has open. Pieces are opened on first use, and stay open as long as the reader
-//! exists.
+//! The pieces (column groups) of a segment that a reader has open. Pieces are opened on first use, and stay open as
+//! long as the reader exists.
 
 use hashbrown::hash_map::Entry;
 use taut_encoding::prefetch;

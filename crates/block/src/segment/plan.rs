@@ -1,7 +1,8 @@
 //! Plans how a reader finds the rows of its segment that pass a predicate.
 //!
 //! Planning reads zone maps, Bloom filters and indexes, and searches in sorted zones. Execution of the plan evaluates
-//! predicates on values outside of sorted zones (see `execution`).
+//! predicates on values outside of sorted zones (see `execution`). No plan selects *excluded* rows, for example deleted
+//! rows (see `excluded`).
 
 use std::sync::Arc;
 
@@ -22,10 +23,11 @@ pub(super) enum SelectionPlan<'t> {
     /// Select the rows of some ranges, except excluded rows. Zone maps and binary search have decided all predicates.
     /// The ranges contain few rows.
     Ranges(RowRanges),
-    /// Select the rows that an index has found and that are in the ranges, except excluded rows. The index decides
-    /// all predicates that are left.
+    /// Select the rows that an index has found and that are in the ranges, except excluded rows. The index decides all
+    /// predicates that zone maps and binary search have not decided.
     Index(IndexChoice, RowRanges),
-    /// Evaluate one column predicate on all rows that are left. None of these rows is excluded.
+    /// Evaluate one column predicate on all rows that zone maps and binary search have not decided. None of these rows
+    /// is excluded.
     ColumnPredicate(PlannedPredicate<'t>),
     /// Evaluate predicates one after the other on a bitmap of the segment.
     Bitmap(BitmapFilter<'t>),
@@ -44,7 +46,7 @@ pub(super) enum NoRows {
     CsbTree,
 }
 
-/// Predicates to evaluate on the rows that access paths have left.
+/// Predicates to evaluate on the rows that remain after zone maps, binary search and indexes.
 pub(super) struct BitmapFilter<'t> {
     /// Rows that may pass.
     pub ranges: RowRanges,

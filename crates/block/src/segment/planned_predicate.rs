@@ -106,8 +106,8 @@ impl SegmentReader<'_> {
                 let zones = summary.zones(self.segment);
                 let certain = zones.rows_certain_to_pass(predicate);
                 let share = if is_ranked { expected_share(predicate, zones) } else { 1.0 };
-                // The observed share counts only the rows that other access paths have left. An index needs the share
-                // of all rows.
+                // The observed share is of the rows that remain after other access paths. An index needs the share of
+                // all rows.
                 let remaining_share = history.observed_share(ordinal).unwrap_or(share);
                 let rank =
                     if is_ranked { rank(predicate, remaining_share, self.row_bytes(predicate.column)) } else { 0.0 };
@@ -125,7 +125,7 @@ impl SegmentReader<'_> {
         if self.block.added_column(group).is_some() {
             return 0.0;
         }
-        // A piece has one or more sections, which are consecutive.
+        // A piece (one column group of one segment) has one or more sections, which are consecutive.
         let sections = header.piece_sections(self.segment, group);
         let (first, last) = (header.section(sections.start as usize), header.section(sections.end as usize - 1));
         (last.offset + last.length - first.offset) as f64 / self.rows as f64

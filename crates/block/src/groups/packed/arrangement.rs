@@ -1,4 +1,5 @@
-//! Arranges a packed piece: fields in tuples, tuples in pages, and inline values in heaps.
+//! Arranges a packed piece (one column group of one segment): fields in tuples, tuples in pages, and inline values in
+//! heaps.
 
 use std::ops::Range;
 

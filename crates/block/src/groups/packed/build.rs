@@ -1,4 +1,4 @@
-//! Builds the sections of a packed piece from the columns of a segment.
+//! Builds the sections of a packed piece (one column group of one segment).
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Fields of a packed tuple, as described in the head of a piece.
+//! Fields of a packed tuple, as described in the head of a piece (one column group of one segment).
 //!
 //! ```text
 //! offset  size  field

@@ -1,9 +1,9 @@
 //! Finds inline values by their lengths.
 //!
 //! A field usually stores the end of its value, which needs as many bits as an offset in the page. The length of a
-//! short value needs fewer bits, so the fields of a piece may store lengths instead. There is then an *anchor* for each
-//! group of tuples. It stores the offset in the heap at which the values of the group begin. A value begins at its
-//! anchor plus the lengths that precede it in the group.
+//! short value needs fewer bits, so the fields of a piece (one column group of one segment) may store lengths instead.
+//! There is then an *anchor* for each group of tuples. It stores the offset in the heap at which the values of the
+//! group begin. A value begins at its anchor plus the lengths that precede it in the group.
 //!
 //! ```text
 //! page     │ head │ dictionaries │ tuple 0 │ tuple 1 │ ... │ anchor 0 │ anchor 1 │ ... │ heap │ zeros │

@@ -2,9 +2,9 @@
 //!
 //! After Halverson et al. (2006), section 2.1: a page is an array of tuples of one size, so a scan finds a tuple by
 //! multiplication. After Holloway and DeWitt (2008), section 4.2: pages are 32 KiB long, and fields have as many bits
-//! as the data needs, without alignment. The head of a piece contains the widths, bases and dictionaries for all its
-//! pages. A dictionary for one page is in that page. Therefore **reading a whole row touches at most two sections: the
-//! head and one page** (and overflow sections if a value is longer than 8 KiB).
+//! as the data needs, without alignment. The head of a piece (one column group of one segment) contains the widths,
+//! bases and dictionaries for all its pages. A dictionary for one page is in that page. Therefore **reading a whole row
+//! touches at most two sections: the head and one page** (and overflow sections if a value is longer than 8 KiB).
 //!
 //! ```text
 //! page

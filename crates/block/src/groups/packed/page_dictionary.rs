@@ -1,10 +1,10 @@
 //! Dictionaries of pages: ascending numbers at the beginning of a page. Codes in the tuples of the page are indexes
 //! into them.
 //!
-//! After Holloway and DeWitt (2008), section 4.2: a page has fewer distinct values than the piece, so its codes are
-//! shorter. Each page of a piece has the same number of dictionaries. A field refers to one of them by its ordinal.
-//! Several fields may share a dictionary; `sharing` chooses these fields. Codes have the same width in all pages, so
-//! that tuples have the same size.
+//! After Holloway and DeWitt (2008), section 4.2: a page has fewer distinct values than the piece (one column group of
+//! one segment), so its codes are shorter. Each page of a piece has the same number of dictionaries. A field refers to
+//! one of them by its ordinal. Several fields may share a dictionary; `sharing` chooses these fields. Codes have the
+//! same width in all pages, so that tuples have the same size.
 //!
 //! ```text
 //! after the head of a page (16 bytes), which contains the total length of the dictionaries:

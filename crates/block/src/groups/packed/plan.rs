@@ -1,4 +1,5 @@
-//! Chooses the kind and width of the field of each column, from the data of the segment or as the design demands.
+//! Chooses the kind and width of the field of each column, from the data of the segment or as the design of the table
+//! ([`TableDesign`](taut_types::TableDesign)) demands.
 
 use arrow_array::{Array, ArrayRef, BinaryViewArray, UInt32Array};
 use arrow_select::take::take;
@@ -14,8 +15,8 @@ use crate::groups::pages::INLINE_BYTES_MAX;
 use crate::values::{ColumnValues, Datums};
 use crate::{BuildError, PAGE_BYTES};
 
-/// Maximum bytes of the dictionaries of one piece, without compression. Keeps the head of the piece about as short as a
-/// page.
+/// Maximum bytes of the dictionaries of one piece (one column group of one segment), without compression. Keeps the
+/// head of the piece about as short as a page.
 pub(crate) const DICTIONARY_BYTES_MAX: usize = 32 << 10;
 const DICTIONARY_ENTRIES_MAX: usize = 4096;
 /// Minimum width in bits of numbers for which a dictionary is considered.

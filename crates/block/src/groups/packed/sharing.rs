@@ -1,9 +1,9 @@
 //! Chooses the columns whose codes refer to dictionaries of pages, and the rows at which pages then end.
 //!
-//! A column benefits if each page contains far fewer of its distinct values than the piece. Examples are columns that
-//! the rows are sorted by, and columns with few frequent and many rare values. All such columns share one dictionary if
-//! that takes fewer bits than one dictionary per column. Sharing saves bytes if the columns have the same values.
-//! Values that occur in only one column make the codes of all columns longer.
+//! A column benefits if each page contains far fewer of its distinct values than the piece (one column group of one
+//! segment). Examples are columns that the rows are sorted by, and columns with few frequent and many rare values. All
+//! such columns share one dictionary if that takes fewer bits than one dictionary per column. Sharing saves bytes if
+//! the columns have the same values. Values that occur in only one column make the codes of all columns longer.
 //!
 //! A *piece code* is the index of a value among the values of its set. A *page code* is the index of a value in the
 //! dictionary of one page. Tuples store page codes.

@@ -1,4 +1,4 @@
-//! Builds the sections of a slotted piece from the columns of a segment.
+//! Builds the sections of a slotted piece (one column group of one segment).
 
 use arrow_array::Array;
 use taut_encoding::Choice;

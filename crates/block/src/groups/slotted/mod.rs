@@ -187,7 +187,7 @@ enum Checked {
 /// A page that is checked as far as its reader needs.
 struct SlottedPage {
     bytes: Buffer,
-    /// Ordinal of its section in the piece, for errors.
+    /// Ordinal of its section in the piece (one column group of one segment), for errors.
     section: usize,
 }
 
