@@ -21,7 +21,7 @@ pub enum Table {
     LineItem,
 }
 
-/// The tables that are loaded once, with the default design.
+/// The tables that are loaded once, with the default layout and sort order.
 pub const PLAIN_TABLES: [Table; 7] =
     [Table::Region, Table::Nation, Table::Supplier, Table::Customer, Table::Part, Table::PartSupp, Table::Orders];
 

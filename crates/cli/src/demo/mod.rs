@@ -1,5 +1,5 @@
-//! `taut demo`: runs the same workload on one table in four layouts and compares them. Then runs TPC-H on the default
-//! design.
+//! `taut demo`: runs the same workload on one table in four layouts and compares them. Then runs TPC-H on tables with
+//! the default layout and sort order.
 
 mod data;
 mod queries;

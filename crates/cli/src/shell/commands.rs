@@ -194,8 +194,8 @@ fn schema(executor: &mut Executor, name: Option<String>) -> Result<(), Failure> 
     }
 }
 
-/// `CREATE TABLE` statement for a table with the same columns and design, but without keys, checks, defaults and
-/// indexes.
+/// `CREATE TABLE` statement for a table with the same columns and design (options of `WITH`), but without keys, checks,
+/// defaults and indexes.
 fn create_statement(executor: &Executor, table: &system_tables::TableInfo) -> Result<String, Failure> {
     let columns = Records::query(&executor.session, &format!("describe {}", relation_sql(&table.name)))?;
     let column = |row| {

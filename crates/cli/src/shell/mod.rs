@@ -23,7 +23,8 @@ use completion::{Names, SqlCompleter};
 pub const ROWS_MAX_DEFAULT: usize = 100;
 
 const MENU: &str = "completion";
-const SOURCE: &str = "line";
+/// Name of the input in error messages, such as `--> line:1:8`.
+const INPUT_NAME: &str = "line";
 
 /// Runs the shell until the end of input or `.quit`.
 pub fn run(mut executor: Executor, database: &str) -> Result<(), Failure> {
@@ -59,10 +60,10 @@ fn run_line(executor: &mut Executor, line: &str) -> Result<NextStep, Failure> {
     let mut splitter = StatementSplitter::default();
     splitter.push(line.as_bytes());
     while let Some(statement) = splitter.next_statement() {
-        executor.run(&statement, SOURCE)?;
+        executor.run(&statement, INPUT_NAME)?;
     }
     if let Some(statement) = splitter.finish() {
-        executor.run(&statement, SOURCE)?;
+        executor.run(&statement, INPUT_NAME)?;
     }
     Ok(NextStep::ReadLine)
 }
