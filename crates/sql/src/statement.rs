@@ -36,7 +36,7 @@ pub enum Statement {
         or_replace: bool,
         /// Source of the columns.
         source: TableSource,
-        /// Options of the design, in order.
+        /// Options of the table's design (layout, sort order and others), in order.
         options: Vec<(String, String)>,
         /// Notices for the user.
         notices: Vec<String>,

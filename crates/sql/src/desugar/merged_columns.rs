@@ -50,7 +50,8 @@ fn is_output(select: &Select, expression: &Expr) -> bool {
     })
 }
 
-/// Replaces a join in parentheses that has an alias by a subquery. The alias hides the names of the joined tables.
+/// Replaces a join in parentheses by a subquery if the join has an alias. The alias hides the names of the joined
+/// tables.
 pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
     let TableFactor::NestedJoin { table_with_joins, alias } = table else { return ControlFlow::Continue(()) };
     match alias.take() {
@@ -61,7 +62,7 @@ pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
             ControlFlow::Continue(())
         }
         None if table_with_joins.joins.iter().any(|join| merges_nullable_columns(&join.join_operator)) => {
-            unsupported("RIGHT or FULL JOIN USING in parentheses", "ON is")
+            unsupported("RIGHT or FULL JOIN USING in parentheses", "a join with ON is")
         }
         None => ControlFlow::Continue(()),
     }
@@ -136,6 +137,7 @@ fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     ControlFlow::Continue(Some(merged))
 }
 
+/// Error for unsupported syntax. `allowed` completes "... is not supported; ".
 fn unsupported<T>(what: &str, allowed: &str) -> ControlFlow<SqlError, T> {
     ControlFlow::Break(SqlError::unsupported(what, allowed))
 }
@@ -180,11 +182,13 @@ impl Merged {
             | JoinOperator::FullOuter(constraint)
             | JoinOperator::CrossJoin(constraint)) = &mut join.join_operator
             else {
-                return unsupported("RIGHT and FULL JOIN USING beside a join of this kind", "ON is");
+                return unsupported("RIGHT or FULL JOIN USING together with a join of this kind", "a join with ON is");
             };
             let names = match constraint {
                 JoinConstraint::Using(names) => names.clone(),
-                JoinConstraint::Natural => return unsupported("NATURAL beside RIGHT or FULL JOIN", "USING and ON are"),
+                JoinConstraint::Natural => {
+                    return unsupported("NATURAL together with RIGHT or FULL JOIN", "a join with USING or ON is");
+                }
                 _ => continue,
             };
             let mut conditions = Vec::with_capacity(names.len());
@@ -198,8 +202,8 @@ impl Merged {
                     Some(value) => value,
                     None if self.relations.len() == first + 2 => self.column_of(first, name),
                     None => {
-                        let what = format!("USING ({name}) after several joins beside RIGHT or FULL JOIN");
-                        return unsupported(&what, "ON is");
+                        let what = format!("USING ({name}) after a join without it, together with RIGHT or FULL JOIN");
+                        return unsupported(&what, "a join with ON is");
                     }
                 };
                 let value = match (is_left, is_right) {
@@ -228,12 +232,17 @@ impl Merged {
             | TableFactor::TableFunction { alias, .. }
             | TableFactor::Function { alias, .. }
             | TableFactor::UNNEST { alias, .. } => alias,
-            _ => return unsupported("a join in parentheses beside RIGHT or FULL JOIN USING", "ON is"),
+            _ => {
+                return unsupported(
+                    "a join in parentheses together with RIGHT or FULL JOIN USING",
+                    "a join with ON is",
+                );
+            }
         };
         let name = match (alias, table) {
             (Some(alias), _) => ObjectName::from(alias.name.clone()),
             (None, TableFactor::Table { name, .. }) => name.clone(),
-            _ => return unsupported("a subquery without alias beside RIGHT or FULL JOIN USING", "an alias is"),
+            _ => return unsupported("a subquery without alias together with RIGHT or FULL JOIN USING", "an alias is"),
         };
         self.relations.push(Relation { name, merged: Vec::new() });
         ControlFlow::Continue(())
