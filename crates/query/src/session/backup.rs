@@ -69,7 +69,8 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Builds the row that `BACKUP DATABASE` returns.
+/// Builds the row that `BACKUP DATABASE` returns. Its column `log` states whether the commits after the backup are
+/// archived, for restores to a point in time.
 fn report_batch(report: &BackupReport) -> datafusion::arrow::error::Result<RecordBatch> {
     let number = |name: &str, value: u64| {
         let array: ArrayRef = Arc::new(Int64Array::from(vec![i64::try_from(value).unwrap_or(i64::MAX)]));
@@ -78,7 +79,7 @@ fn report_batch(report: &BackupReport) -> datafusion::arrow::error::Result<Recor
     let time: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![report.time]).with_timezone(ZONE));
     let log = match report.log {
         BackupLog::None => "none".to_owned(),
-        BackupLog::Begun => "begun".to_owned(),
+        BackupLog::Begun => "started".to_owned(),
         BackupLog::Continued { base, commits } => format!("{commits} commits since backup {base}"),
     };
     let log: ArrayRef = Arc::new(StringArray::from(vec![log]));
