@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A compaction reads and writes like a load, and publishes its result in one commit. If it stops early, the table
-//! keeps the old blocks. Readers are not affected. docs/adr/0020-the-mover.md explains the design.
+//! keeps the old blocks. Readers are not affected. docs/adr/0020-the-mover.md gives the reasons.
 
 mod options;
 pub(crate) mod policy;

@@ -176,7 +176,7 @@ pub enum QueryError {
         /// Why it failed.
         source: io::Error,
     },
-    /// Options that do not form a valid table design.
+    /// Options that do not form a valid design of a table ([`TableDesign`](taut_types::TableDesign)).
     #[error(transparent)]
     Design(#[from] DesignError),
     /// Columns that do not form a valid table.

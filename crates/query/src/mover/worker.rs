@@ -170,7 +170,8 @@ impl Worker<'_> {
     }
 }
 
-/// Whether a compaction failed because rows, blocks or the design of the table changed concurrently.
+/// Whether a compaction failed because rows, blocks or the design ([`TableDesign`](taut_types::TableDesign)) of the
+/// table changed concurrently.
 pub(crate) fn is_conflict(error: &QueryError) -> bool {
     let conflict = |error: &CommitError| {
         matches!(

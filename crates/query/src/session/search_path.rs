@@ -23,8 +23,8 @@ impl SearchPath {
         Self { schemas: schemas.into(), has_implicit_temporary }
     }
 
-    /// Restores the search path with which a view was created from the schemas that [`Self::to_stored`] returned. A
-    /// permanent view never reads temporary relations.
+    /// Search path of a view, from the schemas that [`Self::to_stored`] returned when the view was created. A permanent
+    /// view never reads temporary relations.
     pub fn of_view(schemas: &[String]) -> Self {
         let path = if schemas.is_empty() { Self::default() } else { Self::new(schemas) };
         Self { has_implicit_temporary: false, ..path }

@@ -38,8 +38,8 @@ const MEMORY_BOUNDS: MemoryBounds = MemoryBounds { buffered: 256 << 20, partitio
 /// Maximum number of values in the sample from which boundaries are chosen.
 pub(crate) const SAMPLE_ROWS: u64 = 65_536;
 
-/// Rows per partition at which range boundaries become final, even if there are fewer boundaries than the design
-/// requests.
+/// Rows per partition at which range boundaries become final, even if there are fewer boundaries than the
+/// [`PartitionDesign`] requests.
 const FINAL_ROWS_PER_PARTITION: u64 = 64;
 
 /// Whether boundaries chosen from `rows` rows are final: there are as many as the design requests, or more rows would

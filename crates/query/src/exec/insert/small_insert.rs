@@ -42,7 +42,8 @@ pub fn fits_in_delta(rows: &RecordBatch) -> bool {
 }
 
 /// Whether a plan may return few enough rows for the delta, according to its statistics. False for a table whose design
-/// prescribes encodings: its rows go straight to blocks, which check whether the rows fit the encodings.
+/// ([`TableDesign`](taut_types::TableDesign)) prescribes encodings: its rows go straight to blocks, which check whether
+/// the rows fit the encodings.
 pub(super) fn may_fit_in_delta(input: &Arc<dyn ExecutionPlan>, table: &Table) -> bool {
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new());
     let rows = statistics.ok().and_then(|statistics| statistics.num_rows.get_value().copied());

@@ -111,7 +111,7 @@ impl InputOrder {
 pub(super) struct SortKey(Vec<(usize, SortOptions)>);
 
 impl SortKey {
-    /// Returns the sort key of a design, or `None` if the design has no sort order.
+    /// Returns the sort key of a table, or `None` if the table has no sort order.
     fn new(sort_by: &[SortColumn]) -> Option<Self> {
         let options = |sort: &SortColumn| SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
         let columns: Vec<_> = sort_by.iter().map(|sort| (sort.column.index(), options(sort))).collect();

@@ -50,7 +50,7 @@ impl SortedBlocks {
     }
 }
 
-/// Whether the sort order of a design satisfies a requested order: the request must be a prefix of it.
+/// Whether the sort order of a table satisfies a requested order: the request must be a prefix of it.
 pub fn satisfies_order(sort_by: &[SortColumn], requested: &[PhysicalSortExpr], table_columns: &[usize]) -> bool {
     requested.len() <= sort_by.len()
         && requested.iter().zip(sort_by).all(|(request, stored)| {

@@ -31,7 +31,7 @@ pub(super) const FUNCTIONS: [Definition; 2] = [
     Definition {
         name: "date_bin",
         arguments: &[&[Interval, DateOrTimestamp], &[Interval, DateOrTimestamp, DateOrTimestamp]],
-        result: type_of_moment,
+        result: type_of_second_argument,
         compute: bins,
     },
     Definition {
@@ -44,12 +44,13 @@ pub(super) const FUNCTIONS: [Definition; 2] = [
             &[Interval, DateOrTimestamp, Interval],
             &[Interval, DateOrTimestamp, DateOrTimestamp],
         ],
-        result: type_of_moment,
+        result: type_of_second_argument,
         compute: buckets,
     },
 ];
 
-fn type_of_moment(types: &[DataType]) -> DataType {
+/// Type of the result: the same as that of the date or timestamp.
+fn type_of_second_argument(types: &[DataType]) -> DataType {
     types[1].clone()
 }
 
@@ -60,8 +61,8 @@ const FIRST_MONDAY: i64 = 10_959 * MICROSECONDS_PER_DAY;
 const FIRST_MONTH: i64 = 24_000;
 
 /// Converts dates and timestamps to microseconds since 1970.
-fn micros_of(moments: &ArrayRef) -> Result<TimestampMicrosecondArray> {
-    let micros = cast(moments, &LogicalType::Timestamp.arrow())?;
+fn micros_of(timestamps: &ArrayRef) -> Result<TimestampMicrosecondArray> {
+    let micros = cast(timestamps, &LogicalType::Timestamp.arrow())?;
     Ok(micros.as_primitive::<TimestampMicrosecondType>().clone())
 }
 
@@ -70,9 +71,10 @@ fn width_in_micros(width: IntervalMonthDayNano) -> Option<i64> {
     i64::from(width.days).checked_mul(MICROSECONDS_PER_DAY)?.checked_add(width.nanoseconds / 1_000)
 }
 
-/// Returns the start of the bucket that contains `moment`. All values are in the same unit, and `width` is positive.
-fn start(width: i64, moment: i64, origin: i64) -> Result<i64> {
-    let distance = moment.checked_sub(origin).and_then(|distance| distance.checked_sub(distance.rem_euclid(width)));
+/// Returns the start of the bucket that contains `number`. All arguments are in the same unit, microseconds or months,
+/// and `width` is positive.
+fn start(width: i64, number: i64, origin: i64) -> Result<i64> {
+    let distance = number.checked_sub(origin).and_then(|distance| distance.checked_sub(distance.rem_euclid(width)));
     distance
         .and_then(|distance| origin.checked_add(distance))
         .ok_or_else(|| exec_datafusion_err!("timestamp out of range"))
@@ -81,7 +83,7 @@ fn start(width: i64, moment: i64, origin: i64) -> Result<i64> {
 fn bins(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let widths = as_intervals(&arguments[0])?;
     let widths = widths.as_primitive::<IntervalMonthDayNanoType>();
-    let moments = micros_of(&arguments[1])?;
+    let timestamps = micros_of(&arguments[1])?;
     let origins = arguments.get(2).map(micros_of).transpose()?;
     let bins = complete_rows(arguments).map(|row| {
         let Some(row) = row else { return Ok(None) };
@@ -93,7 +95,7 @@ fn bins(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         if width <= 0 {
             return exec_err!("stride must be greater than zero");
         }
-        start(width, moments.value(row), origins.as_ref().map_or(0, |origins| origins.value(row))).map(Some)
+        start(width, timestamps.value(row), origins.as_ref().map_or(0, |origins| origins.value(row))).map(Some)
     });
     Ok(Arc::new(bins.collect::<Result<TimestampMicrosecondArray>>()?))
 }
@@ -111,7 +113,7 @@ enum BucketAlignment {
 fn buckets(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let widths = as_intervals(&arguments[0])?;
     let widths = widths.as_primitive::<IntervalMonthDayNanoType>();
-    let moments = micros_of(&arguments[1])?;
+    let timestamps = micros_of(&arguments[1])?;
     let alignment = match arguments.get(2) {
         None => BucketAlignment::Default,
         Some(third) => match third.data_type() {
@@ -121,23 +123,23 @@ fn buckets(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     };
     let buckets = complete_rows(arguments).map(|row| {
         let Some(row) = row else { return Ok(None) };
-        let (width, moment) = (widths.value(row), moments.value(row));
+        let (width, timestamp) = (widths.value(row), timestamps.value(row));
         Ok(Some(match &alignment {
-            BucketAlignment::Default => bucket(width, moment, None)?,
-            BucketAlignment::Origin(origins) => bucket(width, moment, Some(origins.value(row)))?,
+            BucketAlignment::Default => bucket(width, timestamp, None)?,
+            BucketAlignment::Origin(origins) => bucket(width, timestamp, Some(origins.value(row)))?,
             BucketAlignment::Offset(offsets) => {
                 let offset = offsets.as_primitive::<IntervalMonthDayNanoType>().value(row);
-                shifted(bucket(width, shifted(moment, offset, -1)?, None)?, offset, 1)?
+                shifted(bucket(width, shifted(timestamp, offset, -1)?, None)?, offset, 1)?
             }
         }))
     });
     Ok(Arc::new(buckets.collect::<Result<TimestampMicrosecondArray>>()?))
 }
 
-fn bucket(width: IntervalMonthDayNano, moment: i64, origin: Option<i64>) -> Result<i64> {
+fn bucket(width: IntervalMonthDayNano, timestamp: i64, origin: Option<i64>) -> Result<i64> {
     if width.months == 0 {
         return match width_in_micros(width) {
-            Some(width) if width > 0 => start(width, moment, origin.unwrap_or(FIRST_MONDAY)),
+            Some(width) if width > 0 => start(width, timestamp, origin.unwrap_or(FIRST_MONDAY)),
             _ => exec_err!("Period must be greater than 0"),
         };
     }
@@ -148,30 +150,30 @@ fn bucket(width: IntervalMonthDayNano, moment: i64, origin: Option<i64>) -> Resu
         return exec_err!("Period must be greater than 0");
     }
     let origin = origin.map(date_of).transpose()?.map_or(FIRST_MONTH, month_number);
-    let month = start(width.months.into(), month_number(date_of(moment)?), origin)?;
+    let month = start(width.months.into(), month_number(date_of(timestamp)?), origin)?;
     let first = first_of_month(month).ok_or_else(|| exec_datafusion_err!("timestamp out of range"))?;
     Ok(i64::from(first.to_epoch_days()) * MICROSECONDS_PER_DAY)
 }
 
 fn date_of(micros: i64) -> Result<NaiveDate> {
-    let moment = DateTime::from_timestamp_micros(micros);
-    Ok(moment.ok_or_else(|| exec_datafusion_err!("timestamp out of range"))?.date_naive())
+    let timestamp = DateTime::from_timestamp_micros(micros);
+    Ok(timestamp.ok_or_else(|| exec_datafusion_err!("timestamp out of range"))?.date_naive())
 }
 
 /// Adds an interval to a timestamp, or subtracts it if `sign` is -1.
 fn shifted(micros: i64, interval: IntervalMonthDayNano, sign: i32) -> Result<i64> {
     let shift = || {
-        let mut moment = DateTime::from_timestamp_micros(micros)?;
+        let mut timestamp = DateTime::from_timestamp_micros(micros)?;
         let (months, days) = (interval.months.checked_mul(sign)?, interval.days.checked_mul(sign)?);
-        moment = match months {
-            0.. => moment.checked_add_months(Months::new(months.unsigned_abs()))?,
-            _ => moment.checked_sub_months(Months::new(months.unsigned_abs()))?,
+        timestamp = match months {
+            0.. => timestamp.checked_add_months(Months::new(months.unsigned_abs()))?,
+            _ => timestamp.checked_sub_months(Months::new(months.unsigned_abs()))?,
         };
-        moment = match days {
-            0.. => moment.checked_add_days(Days::new(days.unsigned_abs().into()))?,
-            _ => moment.checked_sub_days(Days::new(days.unsigned_abs().into()))?,
+        timestamp = match days {
+            0.. => timestamp.checked_add_days(Days::new(days.unsigned_abs().into()))?,
+            _ => timestamp.checked_sub_days(Days::new(days.unsigned_abs().into()))?,
         };
-        moment.timestamp_micros().checked_add(interval.nanoseconds / 1_000 * i64::from(sign))
+        timestamp.timestamp_micros().checked_add(interval.nanoseconds / 1_000 * i64::from(sign))
     };
     shift().ok_or_else(|| exec_datafusion_err!("timestamp out of range"))
 }

@@ -28,8 +28,8 @@ use crate::write::blocks::string_bytes;
 
 /// Maximum number of values that a lookup may compare.
 const COMPARED_VALUES_MAX: u64 = SEGMENT_ROWS as u64;
-/// Maximum number of values in the result, rows times columns. Values that are far apart in memory take 0.1 us each.
-/// Above about this number, the threads of a planned query make up for the cost of planning.
+/// Maximum number of values in the result, rows times columns. Reading one value takes 0.1 us if the values are far
+/// apart in memory. For more than 8,192 values, the threads of a planned query save more time than planning takes.
 const VALUES_MAX: u64 = 8_192;
 /// Maximum number of delta rows that a lookup may read.
 const PAGE_ROWS_MAX: usize = SEGMENT_ROWS;
@@ -329,8 +329,8 @@ impl Condition {
     }
 }
 
-/// The scan below a plan that only selects columns and the first rows, and the ordinals of these columns in the stored
-/// table.
+/// If a plan only scans a table, selects columns and limits the rows, returns the scan, and the ordinals of the
+/// selected columns in the stored table. Lowers `limit` to the limit of the plan.
 fn projected_scan<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan, Vec<usize>)> {
     match plan {
         LogicalPlan::TableScan(scan) => {

@@ -57,7 +57,8 @@ fn computed_after(sort: &Sort, projection: &Projection) -> Result<Option<Logical
         return Ok(None);
     }
     let mut sorted = Vec::new();
-    let mut passed: Vec<Column> = Vec::new();
+    // Columns that only late expressions need. The sort carries them from its input to the final projection.
+    let mut carried: Vec<Column> = Vec::new();
     let mut computed = Vec::new();
     for ((expression, output), is_late) in projection.expr.iter().zip(&outputs).zip(&late) {
         if !is_late {
@@ -67,18 +68,19 @@ fn computed_after(sort: &Sort, projection: &Projection) -> Result<Option<Logical
         }
         let replaced = expression.clone().transform(|part| match part {
             Expr::Column(column) => {
-                let index = passed.iter().position(|known| *known == column).unwrap_or_else(|| {
-                    passed.push(column);
-                    passed.len() - 1
+                let index = carried.iter().position(|known| *known == column).unwrap_or_else(|| {
+                    carried.push(column);
+                    carried.len() - 1
                 });
-                Ok(Transformed::yes(ident(passed_name(index))))
+                Ok(Transformed::yes(ident(carried_name(index))))
             }
             part => Ok(Transformed::no(part)),
         })?;
         let computed_later = replaced.data.unalias();
         computed.push(computed_later.alias_qualified(output.relation.clone(), &output.name));
     }
-    sorted.extend(passed.into_iter().enumerate().map(|(index, column)| Expr::Column(column).alias(passed_name(index))));
+    sorted
+        .extend(carried.into_iter().enumerate().map(|(index, column)| Expr::Column(column).alias(carried_name(index))));
     let input = projection.input.as_ref().clone();
     let sorted = LogicalPlanBuilder::from(input).project(sorted)?.sort_with_limit(sort.expr.clone(), sort.fetch)?;
     Ok(Some(sorted.project(computed)?.build()?))
@@ -98,6 +100,6 @@ fn has_subquery(expression: &Expr) -> bool {
     expression.exists(|part| Ok(is_subquery(part))).unwrap_or(true)
 }
 
-fn passed_name(index: usize) -> String {
-    format!("taut passed {index}")
+fn carried_name(index: usize) -> String {
+    format!("taut carried {index}")
 }

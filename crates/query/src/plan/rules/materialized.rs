@@ -168,8 +168,9 @@ impl ExtensionPlanner for MaterializingPlanner {
     }
 }
 
-/// Adds materializations to a plan of DataFusion's planner. Call before anything else changes the plan: copies of a
-/// `WITH` query are recognized by the plan that they share.
+/// Adds materializations to a plan of DataFusion's planner. Call before anything else changes the plan. The planner
+/// puts the same `Arc` of a plan below each alias that refers to a `WITH` query, and this function recognizes copies by
+/// its address.
 ///
 /// # Errors
 /// If the plan cannot be traversed.
@@ -183,8 +184,8 @@ pub fn with_materialized_rows(plan: LogicalPlan, statement: &Statement) -> Resul
     if found.materialized.is_empty() { Ok(plan) } else { found.replace(plan) }
 }
 
-/// Returns a copy of a plan whose materializations share rows with each other, but not with the original plan. Each
-/// reference to a view gets such a copy.
+/// Copies a plan such that its materializations have rows of their own. Nodes that share rows in `plan` also share rows
+/// in the copy, but share none with `plan`. Each reference to a view gets such a copy.
 ///
 /// # Errors
 /// If the plan cannot be traversed.
@@ -230,7 +231,7 @@ impl WithQueries {
                 query.is_repeated = true;
                 return Ok(());
             }
-            // A query with outer columns has other rows for each row of the outer query.
+            // A query with outer columns returns different rows for each row of the outer query.
             if (is_declared || calls_volatile(&alias.input)?) && outer_columns(&alias.input)?.is_empty() {
                 self.materialized.insert(address, WithQuery { is_repeated });
                 // The inputs of the query are read once.
@@ -284,8 +285,8 @@ impl WithQueries {
     }
 }
 
-/// Whether running a plan twice may return other rows, because the plan or a subquery in it calls a volatile function.
-/// Ignores rows that are computed once.
+/// Whether two runs of a plan may return different rows, because the plan or a subquery in it calls a volatile
+/// function. Ignores rows that are computed once.
 pub fn calls_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
@@ -293,7 +294,8 @@ pub fn calls_volatile(plan: &LogicalPlan) -> Result<bool> {
             return Ok(TreeNodeRecursion::Jump);
         }
         node.apply_expressions(|expression| {
-            // `single_row`, the check of a joined subquery, is declared volatile, but its results are repeatable.
+            // `single_row` checks that a scalar subquery, which was rewritten to a join, returns at most one row. It is
+            // declared volatile, but its results are repeatable.
             found |= expression.exists(|part| match part {
                 Expr::ScalarFunction(call) => {
                     Ok(call.func.signature().volatility == Volatility::Volatile && !is_single_row(&call.func))

@@ -189,6 +189,7 @@ fn indexes(table: &Table) -> impl Iterator<Item = (&str, Index<'_>)> {
         };
         (design.name.as_str(), index)
     });
+    // A key is plain if it has no index.
     let is_plain = |name: &str| !table.design.indexes.iter().any(|design| design.name == name);
     let others = keys.iter().filter(move |key| is_plain(&key.name)).map(move |key| {
         let (columns, is_primary) = (&key.columns, key.is_primary);
@@ -245,6 +246,7 @@ fn hash(key: &str) -> i64 {
 mod tests {
     use super::*;
 
+    /// As in PostgreSQL, objects of users have oids from [`FIRST_OID`] on.
     #[test]
     fn oids_are_distinct_and_those_of_users() {
         let mut oids = Oids::default();
