@@ -53,7 +53,7 @@ pub enum Outcome {
 pub struct LoadOptions {
     /// How the files are read.
     pub read: ReadOptions,
-    /// Design options for a table that the load creates.
+    /// Options for the design of a table that the load creates, such as `layout` and `sort_by`.
     pub design: Vec<(String, String)>,
 }
 

@@ -41,7 +41,7 @@ pub struct Partitioning {
 }
 
 impl Partitioning {
-    /// Partitions of a hash design. Returns `None` for a range, which needs boundaries.
+    /// Partitions of a [`PartitionDesign`] with method `hash`. Returns `None` for a range, which needs boundaries.
     pub fn without_boundaries(design: PartitionDesign) -> Option<Self> {
         match design.method {
             PartitionMethod::Hash => Some(Self { design, boundaries: Vec::new() }),
