@@ -1,4 +1,5 @@
-//! `ATTACH`, `DETACH` and `SHOW DATABASES`, and which names are those of attached databases.
+//! `ATTACH`, `DETACH` and `SHOW DATABASES`. A session can read the tables and views of attached databases, beside its
+//! own database.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use super::ddl::text_rows;
 use super::{Done, Outcome, QuerySession};
 use crate::error::{AttachError, QueryError, Result};
 
-/// Functions whose results depend on the database of the session, or on what the session did with it.
+/// Functions whose results depend on the session: on its database, its search path, or its earlier calls.
 const FUNCTIONS_OF_SESSION: [&str; 6] = ["nextval", "currval", "setval", "lastval", "regclass", "current_schema"];
 
 impl QuerySession {
-    /// The attached databases as a statement sees them now: those of the transaction in progress, or else the newest.
+    /// Snapshots of the attached databases for the next statement: those of the transaction in progress, or else the
+    /// newest.
     pub(super) fn attached(&self) -> Arc<[AttachedSnapshot]> {
         let of_transaction = self.transactions.lock().attached();
         of_transaction.unwrap_or_else(|| self.store.attached())
@@ -60,7 +62,7 @@ impl QuerySession {
         text_rows(&[("database_name", names)])
     }
 
-    /// What is attached is fixed for a transaction, like the rest of what it sees.
+    /// Returns an error if a transaction is in progress, because all of its statements see the same databases.
     fn check_no_transaction(&self, statement: &str) -> Result<()> {
         match self.is_in_transaction() {
             true => Err(QueryError::Transaction {
@@ -93,7 +95,8 @@ impl QuerySession {
         }
     }
 
-    /// Refuses a view that reads a relation of an attached database: the text of a view has to be valid without it.
+    /// Refuses a view that reads a relation of an attached database. A view must work in sessions after the database is
+    /// detached.
     pub(super) fn check_view_reads_own(&self, sql: &str) -> Result<()> {
         let read = taut_sql::relations_of(sql)?;
         match read.iter().find(|relation| self.attached_database_of(relation).is_some()) {
@@ -102,12 +105,12 @@ impl QuerySession {
         }
     }
 
-    /// The other database in which a relation is. `None` for relations of the session's own database.
+    /// The attached database that contains a relation. `None` for relations of the session's own database.
     fn attached_database_of(&self, relation: &TableReference) -> Option<String> {
         match relation {
             TableReference::Bare { .. } => None,
             TableReference::Full { catalog, .. } => (**catalog != *CATALOG).then(|| (**catalog).to_owned()),
-            // A schema hides a database of its name.
+            // A schema hides a database of the same name.
             TableReference::Partial { schema, .. } => {
                 let is_database = self.is_attached(schema) && !self.snapshot().has_schema(schema);
                 is_database.then(|| (**schema).to_owned())

@@ -1,4 +1,5 @@
-//! The names that a statement can use: tables and views of one snapshot, system tables, and files.
+//! The names that a statement can use: tables and views of one snapshot, system tables, files, and batches that a
+//! program has registered under a name.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -52,8 +53,8 @@ pub struct StatementCatalog {
     pub search_path: SearchPath,
     /// Column names that the statement may refer to. Tables hide all other columns. `None` if no column is hidden.
     pub names: Option<Arc<Names>>,
-    /// In the query of a view: the tables and views that it reads, each with the columns that it had when the view was
-    /// created. Columns added since then are not visible.
+    /// In the query of a view: the tables and views that the query reads, each with its columns at the creation of the
+    /// view. Columns added since then are not visible.
     pub visible: Option<Arc<BTreeMap<String, Vec<String>>>>,
     /// Session that plans views.
     pub session: Weak<RwLock<SessionState>>,
@@ -106,7 +107,7 @@ impl StatementCatalog {
         session
     }
 
-    /// The catalog of an attached database. It knows no other database, and what it reads is not part of the read set.
+    /// The catalog of an attached database. It contains no other database. Its tables are not added to the read set.
     fn attached(&self, name: &str) -> Option<Self> {
         let database = self.attached.iter().find(|database| *database.name == *name)?;
         Some(Self {
@@ -149,13 +150,13 @@ impl StatementCatalog {
     }
 
     /// Whether the statement sees a relation of the search path. A view reads only the relations that it read when it
-    /// was created, even if an earlier schema now has a relation of the same name.
+    /// was created. A relation of the same name in an earlier schema does not replace them.
     fn sees(&self, relation: &str) -> bool {
         self.visible.as_ref().is_none_or(|visible| visible.contains_key(relation))
     }
 
-    /// Looks up a name without a schema: a relation of the statement, a table or view of the search path, a system
-    /// catalog of PostgreSQL, or a file.
+    /// Looks up a name without a schema. It can be a relation of the statement, a table or view of the search path, a
+    /// system catalog of PostgreSQL, or a file.
     async fn unqualified(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some((_, relation)) = self.relations.iter().find(|(known, _)| *known == name) {
             return Ok(Some(Arc::clone(relation)));
@@ -165,7 +166,8 @@ impl StatementCatalog {
             if let Some(relation) = self.relation(&candidate).await? {
                 return Ok(Some(relation));
             }
-            // As in other statements, a sequence or an index hides relations of its name in later schemas.
+            // A sequence or an index hides relations of the same name in later schemas of the path, as in other
+            // statements.
             let hides_later = !self.search_path.is_default() || is_temporary_relation(&candidate);
             if hides_later && !self.snapshot.is_name_free(&candidate) {
                 return Ok(None);

@@ -1,6 +1,8 @@
 //! `ALTER TABLE ... ADD`, `DROP` and `RENAME COLUMN`.
 //!
-//! They change only the catalog, not the columns of existing blocks.
+//! `DROP` and `RENAME` change only the catalog. So does `ADD`, if all existing rows have the same value in the new
+//! column. Otherwise the rows of the table are rewritten: for generated columns, `SERIAL` and identity columns, and
+//! volatile defaults.
 
 use std::sync::Arc;
 

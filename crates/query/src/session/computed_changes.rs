@@ -1,5 +1,5 @@
-//! Changes of a mutation that are all computed before any is applied. Mutations with `RETURNING` and mutations in a
-//! `WITH` need this.
+//! Changes of a mutation (a statement that changes rows) that are all computed before any is applied. Mutations with
+//! `RETURNING` and mutations in a `WITH` need this.
 
 use std::sync::Arc;
 

@@ -306,8 +306,8 @@ enum SchemaStep<'a> {
     Identity(&'a IdentityChange),
 }
 
-/// The steps of a statement in PostgreSQL's order: first drops of constraints, `NOT NULL` and defaults, then type
-/// changes, drops of columns, additions of columns, and all other changes.
+/// The steps of a statement in PostgreSQL's order. First come drops of constraints, `NOT NULL` and defaults. Type
+/// changes, drops of columns and additions of columns follow, and then all other changes.
 fn schema_steps(changes: &[SchemaChange]) -> Vec<SchemaStep<'_>> {
     let (mut before, mut types, mut drops) = (Vec::new(), Vec::new(), Vec::new());
     let (mut adds, mut after) = (Vec::new(), Vec::new());

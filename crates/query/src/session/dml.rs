@@ -1,4 +1,5 @@
-//! Statements that change rows: `UPDATE`, `DELETE`, `MERGE`, `TRUNCATE` and `INSERT ... RETURNING`.
+//! Statements that change rows: `UPDATE`, `DELETE`, `MERGE`, `TRUNCATE` and `INSERT ... RETURNING`. Except for
+//! `TRUNCATE`, they are [`Mutation`]s, which compute their changes by a query.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -208,7 +209,8 @@ impl QuerySession {
         if mutation.kind != MutationKind::Insert
             && let Some(options) = state.config_mut().options_mut().extensions.get_mut::<TautOptions>()
         {
-            // The insertion order is not needed: changed rows are written in another order.
+            // The query need not return rows in the order of the table, because changed rows are written in another
+            // order.
             options.preserve_insertion_order = false;
         }
         let changed = ChangedRows::default();
@@ -323,7 +325,7 @@ impl QuerySession {
         Ok(Some((count, returned)))
     }
 
-    /// Builds the rows that an `INSERT` lists. `None` if it must be planned.
+    /// Builds the rows that an `INSERT` lists. Returns `None` if the statement must be planned.
     fn listed_rows(&self, mutation: &Mutation, table: &Table, values: &[Value]) -> Result<Option<RecordBatch>> {
         let target = self.insert_targets.get(table)?;
         let listed = mutation.listed_rows().and_then(|listed| target.listed_columns(table, listed, values));
@@ -407,7 +409,7 @@ impl QuerySession {
         let plan = statement_to_plan(&state, &engine_query(query.query)).await?;
         // `plan` is only compiled for the cache, not run.
         withdraw_reads(&state);
-        // Not recorded as uncacheable: other values may determine the types of all parameters.
+        // Not recorded as a plan that cannot be cached: other values may determine the types of all parameters.
         let Some(typed) = TypedPlan::infer(plan, values) else { return Ok(None) };
         let (outputs, is_deletion) = (&query.outputs, mutation.kind == MutationKind::Delete);
         let planned = PlannedDml { query: typed, outputs, assigned, insert_parameters, is_deletion, returning };

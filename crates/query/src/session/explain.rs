@@ -180,7 +180,7 @@ impl QuerySession {
     }
 }
 
-/// The plans of a part, and the columns that it returns.
+/// The plans of a part, and the columns that it returns. A part is a statement in `WITH`, or the statement after it.
 struct ExplainedPart {
     plans: Vec<RecordBatch>,
     returned: Option<SchemaRef>,

@@ -203,8 +203,8 @@ pub(super) fn rename_in_index_columns(constraints: &mut Constraints, column: &st
     Ok(())
 }
 
-/// Returns the columns whose values may change if the columns `assigned` are assigned: these columns, all visible
-/// generated columns, and the index columns that are computed from any of them.
+/// Returns the columns whose values may change if the columns `assigned` are assigned. These are `assigned` and all
+/// visible generated columns, and the index columns that are computed from one of these columns.
 pub(super) fn with_generated(assigned: Vec<usize>, table: &Table) -> Result<BTreeSet<ColumnIndex>> {
     let generated = table.constraints.generated.keys().copied().filter(|column| !table.constraints.is_hidden(*column));
     let changed: BTreeSet<ColumnIndex> = assigned.into_iter().map(ColumnIndex::from).chain(generated).collect();

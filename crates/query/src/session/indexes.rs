@@ -1,5 +1,5 @@
-//! `CREATE INDEX` and `DROP INDEX`: an index is part of the table's design, and of each of its blocks. A unique index
-//! is also a key among the constraints of the table.
+//! `CREATE INDEX` and `DROP INDEX`: an index is part of the table's design ([`TableDesign`](taut_types::TableDesign)),
+//! and of each of its blocks. A unique index is also a key among the constraints of the table.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! `INSERT ... BY NAME`: the columns that its query names are known when the query is planned.
+//! `INSERT ... BY NAME`, which inserts into the columns that its query has. They are known only when the query is
+//! planned.
 
 use std::sync::Arc;
 

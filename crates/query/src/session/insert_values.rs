@@ -31,7 +31,7 @@ use crate::write::commit::check_constraints;
 
 /// Maximum number of rows that always go to the delta. More rows may be written as blocks.
 const ROWS_MAX: usize = 256;
-/// Maximum number of cached insert targets.
+/// Maximum number of cached [`InsertTarget`]s.
 const TARGETS_MAX: usize = 64;
 
 impl QuerySession {
@@ -162,13 +162,14 @@ impl InsertTarget {
         })
     }
 
-    /// The function that checks proposed rows, see [`taut_sql::CHECK_ROW`].
+    /// The function that checks the rows of an `INSERT ... ON CONFLICT`: see [`taut_sql::CHECK_ROW`].
     pub(super) fn row_check(&self) -> ScalarUDF {
         RowCheck::udf(Arc::clone(&self.nullable), Arc::clone(&self.coercion))
     }
 
-    /// Converts listed rows to values for each column of the table. `None` if the statement must be planned: for
-    /// example, a value is neither a literal nor a parameter, or cannot be converted to the type of its column exactly.
+    /// Converts listed rows to values for each column of the table. Returns `None` if the statement must be planned.
+    /// For example, a value is neither a literal nor a parameter, or cannot be converted to the type of its column
+    /// exactly.
     pub(super) fn listed_columns(
         &self,
         table: &Table,

@@ -12,7 +12,7 @@
 //! Only plans that pass on the rows of a scan are merged in this way. Their partitions take segments from one queue and
 //! do not wait for each other. They soon return a batch or yield, so the reader can check for cancellation. A partition
 //! of a join could compute for minutes without yielding. Furthermore, the reader does not poll partition 0 while other
-//! partitions have rows ready, so rows that a repartitioning operator sends to partition 0 would pile up.
+//! partitions have rows ready. Rows that a repartitioning operator sends to partition 0 would pile up.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;

@@ -299,7 +299,8 @@ impl QuerySession {
         if let Some(outcome) = self.run_cached(&prepared.plan, values, plan_query).await? {
             return Ok(outcome);
         }
-        // Values of parameters without declared types would be ignored if the statement does not use them.
+        // DataFusion would ignore the value of a parameter that has no declared type and that the statement does not
+        // use. Taut returns an error.
         if let Some(query) = untyped(prepared.statement) {
             values.check_parts(&[&PlannerStatement::Statement(Box::new(query.clone()))])?;
         }
@@ -355,7 +356,7 @@ impl QuerySession {
         }
         let physical = make_interruptible(physical, &interrupt)?;
         if interrupt.has_hash_join() {
-            // Scans find the keys of joins in this extension.
+            // The interrupt also holds the keys of hash joins, by which scans filter their rows.
             Arc::make_mut(&mut state).config_mut().set_extension(Arc::new(interrupt.clone()));
         }
         let callback = self.progress.lock().clone();

@@ -1,5 +1,5 @@
-//! Retries of statements: after a conflict with a change of columns or constraints, and with merge joins after hash
-//! joins have run out of memory.
+//! Retries of statements. A statement is retried after a conflict with a change of columns or constraints. It is
+//! retried with merge joins after its hash joins have run out of memory.
 
 use std::time::Duration;
 

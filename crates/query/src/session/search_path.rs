@@ -102,8 +102,8 @@ impl SearchPath {
     /// Resolves the name of a relation that a statement creates.
     ///
     /// # Errors
-    /// If the schema does not exist, if the name has no schema and no schema of the path exists, or if the relation is
-    /// temporary and the schema is not.
+    /// If the schema does not exist, or the name has no schema and no schema of the path exists. If the relation is
+    /// temporary, but its schema is not [`TEMPORARY_SCHEMA`].
     pub fn new_name(&self, catalog: &Catalog, reference: &TableReference, is_temporary: bool) -> Result<String> {
         let schema = match reference.schema() {
             Some(TEMPORARY_SCHEMA) => TEMPORARY_SCHEMA,

@@ -314,8 +314,8 @@ impl QuerySession {
         self.transactions.lock().current = None;
     }
 
-    /// Destination of the changes of a statement without its own transaction: the transaction in progress or, if there
-    /// is none, the store, which commits each change at once.
+    /// Destination of the changes of a statement that has no transaction of its own. It is the transaction in progress.
+    /// If there is none, it is the store, which commits each change at once.
     pub(super) fn changes(&self) -> Changes {
         let changes = match self.transaction() {
             Some((transaction, _)) => Changes::in_transaction(Arc::clone(&self.store), transaction),

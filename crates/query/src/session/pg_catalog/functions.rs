@@ -60,8 +60,8 @@ pub const COMMENTS: SystemCatalog = SystemCatalog {
     },
 };
 
-/// The names by which a statement can refer to each relation: the name with its schema and, if the search path finds
-/// the relation, the name without it.
+/// The names by which a statement can refer to each relation: with its schema and, if the search path finds the
+/// relation, without it.
 pub const NAMES: SystemCatalog = SystemCatalog {
     name: taut_sql::OBJECT_NAMES,
     columns: &[

@@ -1,4 +1,4 @@
-//! `taut.tables`: one row for each table, with its design and size.
+//! `taut.tables`: one row for each table, with its design (layout, sort order and others) and its size.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::common::{DataFusionError, Result};
