@@ -42,11 +42,11 @@ impl ConfigExtension for TautOptions {
     const PREFIX: &'static str = "taut";
 }
 
-/// Bytes up to which one thread builds the hash table of a join for all threads, divided by the number of threads. The
-/// other threads are idle during the build, but the rows of the larger side need not be repartitioned. More threads
-/// mean more idle time, so the limit is lower.
+/// Maximum bytes of the smaller side of a join, times the number of threads, for which one thread builds the hash table
+/// for all threads. The other threads are idle during the build, but the rows of the larger side need not be
+/// repartitioned. The more threads are idle, the smaller the side must be.
 const SHARED_BUILD_BYTES: usize = 512 << 20;
-/// Rows up to which one thread builds the hash table, divided by the number of threads like [`SHARED_BUILD_BYTES`].
+/// Maximum rows of that side, times the number of threads: see [`SHARED_BUILD_BYTES`].
 const SHARED_BUILD_ROWS: usize = 32_000_000;
 
 /// Maximum bytes of the list of values that a join passes to a scan. A batch of few rows counts as one of 8,192 rows,
@@ -113,8 +113,8 @@ impl Engine {
         let options = config.options_mut();
         options.extensions.insert(TautOptions::default());
         set_parser_options(options);
-        // Each sort of each thread reserves this for its merge. If memory is short, enough must remain for the sort
-        // itself.
+        // Each sort of each thread reserves these bytes for its merge. If memory is short, enough must remain for the
+        // sort itself.
         let reserved = &mut options.execution.sort_spill_reservation_bytes;
         *reserved = (*reserved).min(self.memory_bytes / self.threads / MERGES_IN_MEMORY);
         // The check compares nullability, and would fail: DataFusion plans `x IS TRUE` as never null, and executes it
@@ -142,8 +142,8 @@ impl Engine {
 
 /// DataFusion's analyzer rules with Taut's rules. Before type coercion: the order of aggregates, set operations, nested
 /// `coalesce`, long expressions, and types of operands. After it: the time zone of the session, comparisons with
-/// subqueries, subqueries, volatile functions above sorts, conditions in sorts and windows, checked arithmetic, and
-/// guards.
+/// subqueries, subqueries, and volatile functions above sorts. Then conditions in sorts and windows, checked
+/// arithmetic, and guards.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));

@@ -140,7 +140,7 @@ pub struct FileColumns {
 /// Reads the rows of files. Columns match by ordinal for `csv`, and by name for `parquet` and `json`.
 ///
 /// For an existing table, `columns` describes the columns of the files, and text is parsed into their types. If the
-/// statement does not list the columns, the returned frame may have fewer: it lacks columns that are not in the header
+/// statement does not list the columns, the returned frame may have fewer. It lacks columns that are not in the header
 /// of a CSV file. It also lacks columns with a default that are not among the keys of a JSON file.
 ///
 /// # Errors

@@ -27,8 +27,8 @@ use super::statement_to_plan;
 use crate::error::QueryError;
 use crate::exec::scan::TautTable;
 
-/// Adds the list of columns to an `INSERT` that has fewer values than its table has columns: as in PostgreSQL, it fills
-/// the first columns. `None` for all other statements, which are planned unchanged.
+/// Adds the list of columns to an `INSERT` that has fewer values than its table has columns. As in PostgreSQL, the
+/// values fill the first columns. Returns `None` for all other statements, which are planned unchanged.
 ///
 /// # Errors
 /// If the statement has more values than columns to fill, or fewer than it names, or its rows differ in length.
@@ -61,7 +61,7 @@ pub async fn with_first_columns(
 /// Checks that an `INSERT` gives no value to a column that is `GENERATED ALWAYS`.
 ///
 /// # Errors
-/// If the `INSERT` gives one, or cannot be planned.
+/// If the `INSERT` gives such a value, or cannot be planned.
 pub async fn check_given_values(state: &SessionState, statement: &PlannerStatement) -> Result<(), QueryError> {
     let Some(Ast::Insert(Insert { table: TableObject::TableName(name), columns, source: Some(source), .. })) =
         insert_ast(statement)
@@ -129,10 +129,10 @@ pub fn inserts_query_of_values(statement: &PlannerStatement) -> bool {
     !matches!(source.body.as_ref(), SetExpr::Values(_)) && source.visit(&mut ListFinder).is_break()
 }
 
-/// Plans an `INSERT` of a query with a `VALUES` list somewhere inside, such as
-/// `INSERT INTO t SELECT v FROM (VALUES (1.5)) AS x(v)`. DataFusion's planner treats every list of values in an
-/// `INSERT` as rows of the table, and casts them to its columns before they are used. Returns `None` if the table or a
-/// named column does not exist, or if a column is named twice.
+/// Plans an `INSERT` of a query with a `VALUES` list somewhere inside, such as `INSERT INTO t SELECT v FROM (VALUES
+/// (1.5)) AS x(v)`. DataFusion's planner treats every list of values in an `INSERT` as rows of the table. It casts the
+/// values to the types of the table's columns before the query uses them. Returns `None` if the table or a named column
+/// does not exist, or if a column is named twice.
 ///
 /// # Errors
 /// If the query cannot be planned, or has another number of columns than the statement fills.

@@ -9,9 +9,9 @@
 //!   cached     columns of the lookup | parameters  ──>  new values, by expressions over both
 //! ```
 //!
-//! The value of a parameter that is compared with a column is converted to the type of that column, if that does not
-//! change its meaning. Any other parameter has the type of the value that the statement was planned with, like a
-//! literal. The cached expressions are valid for values of this type only.
+//! A parameter that is compared with a column has the type of the column. Its value is converted to that type if this
+//! does not change its meaning. Any other parameter has the type of the value with which the statement was planned,
+//! like a literal. The cached expressions are valid for values of this type only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -352,8 +352,8 @@ fn parameter_index(id: &str) -> Result<usize> {
 }
 
 impl TypedPlan {
-    /// Assigns types to the parameters of a plan: the type of the column that a parameter is compared with, or else the
-    /// type of its value. `None` if a parameter would have several types, or the values do not determine one.
+    /// Assigns types to the parameters of a plan. A parameter has the type of the column that it is compared with, or
+    /// else the type of its value. `None` if a parameter would have several types, or the values do not determine one.
     pub fn infer(plan: LogicalPlan, values: &[Value]) -> Option<Self> {
         let mut uses: BTreeMap<usize, Vec<Parameter>> = BTreeMap::new();
         let plan = plan.transform_up_with_subqueries(|node| {

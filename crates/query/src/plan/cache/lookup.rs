@@ -329,8 +329,8 @@ impl Condition {
     }
 }
 
-/// If a plan only scans a table, selects columns and limits the rows, returns the scan, and the ordinals of the
-/// selected columns in the stored table. Lowers `limit` to the limit of the plan.
+/// The scan of a plan that only scans a table, selects columns and limits the rows. Also returns the ordinals of the
+/// selected columns in the stored table, and lowers `limit` to the limit of the plan.
 fn projected_scan<'a>(plan: &'a LogicalPlan, limit: &mut usize) -> Option<(&'a TableScan, Vec<usize>)> {
     match plan {
         LogicalPlan::TableScan(scan) => {

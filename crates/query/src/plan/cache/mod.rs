@@ -157,7 +157,7 @@ pub struct CachedPlan {
     tables: Vec<(TableId, u64)>,
     /// Lookup that runs the plan without a planner, if it is simple enough.
     pub lookup: Option<Lookup>,
-    /// Whether the plan is valid only if the rows obey their keys: see [`relies_on_keys`].
+    /// Whether the plan is valid only if the rows obey the keys of their tables: see [`relies_on_keys`].
     pub relies_on_keys: bool,
 }
 
@@ -247,8 +247,8 @@ impl CachedPlan {
 }
 
 impl Cached for CachedPlan {
-    /// A plan of several tables is invalid if one of them has grown or shrunk by more than `CHANGE_MAX`: another join
-    /// order may then be better.
+    /// A plan of several tables is invalid if a table has grown or shrunk by more than a factor of `CHANGE_MAX`.
+    /// Another join order may then be better.
     fn is_valid(&self, cache_key: CacheKey, snapshot: &Catalog) -> bool {
         /// Maximum factor by which a table may have grown or shrunk.
         const CHANGE_MAX: u64 = 2;
@@ -283,8 +283,8 @@ impl TautTable {
     }
 }
 
-/// Whether the optimizer may have relied on keys of the rows. Plans that read a single table row by row do not depend
-/// on keys.
+/// Whether the optimizer may have relied on keys of the tables, such as primary keys. Plans that read a single table
+/// row by row do not depend on keys.
 fn relies_on_keys(plan: &LogicalPlan) -> bool {
     let is_row_wise = |node: &LogicalPlan| {
         matches!(
@@ -335,7 +335,7 @@ fn is_query(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// Whether all functions of a plan are immutable. Others, such as `now()`, are evaluated during optimization.
+/// Whether all functions of a plan are immutable. Stable functions, such as `now()`, are evaluated during optimization.
 fn is_immutable(plan: &LogicalPlan) -> Result<bool> {
     let mut immutable = true;
     plan.apply_with_subqueries(|node| {

@@ -1,5 +1,5 @@
-//! Types of the columns of CSV files. Codes such as `01234` and `+41`, and numbers with more digits than a type holds,
-//! stay text: a type must not drop characters that may have a meaning.
+//! Types of the columns of CSV files. Codes such as `01234` and `+41` stay text, and so do numbers with more digits
+//! than a type holds. A type must not drop characters that may have a meaning.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The CSV or JSON files that a name in a query refers to: one file, the files of a folder, or the files that match a
-//! pattern such as `dir/*.csv`.
+//! The CSV or JSON files that a name in a query refers to. It can be one file, the files of a folder, or the files that
+//! match a pattern such as `dir/*.csv`.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -154,8 +154,8 @@ fn above_aggregate(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Share of rows that pass a filter. It comes from the statistics of the table if the filter is directly above a scan,
-/// and from the constants of this file for any other input.
+/// Share of rows that pass a filter. If the filter is directly above a scan, it comes from the statistics of the table.
+/// For any other input, it comes from the constants of this file.
 fn filter_selectivity(predicate: &Expr, input: &LogicalPlan) -> f64 {
     let mut plan = input;
     while let LogicalPlan::SubqueryAlias(alias) = plan {

@@ -8,7 +8,7 @@
 //!   SELECT k, unnest(a) FROM w
 //! ```
 //!
-//! A rule that trusts this omits a `DISTINCT`, a join, a sort key or a column of `GROUP BY`, and the query returns
+//! A rule that relies on this omits a `DISTINCT`, a join, a sort key or a column of `GROUP BY`. The query then returns
 //! wrong rows.
 
 use std::sync::Arc;
@@ -73,7 +73,8 @@ fn correction(node: &LogicalPlan) -> Option<FunctionalDependencies> {
 /// Derives the dependencies of an aggregation's output. Returns `None` if its input has none, or there are grouping
 /// sets: DataFusion's dependencies are then correct.
 ///
-/// The groups are unique. A determinant among them is unique too if it determines all of them.
+/// Each combination of group columns occurs once in the output. Some of these columns are unique alone if they
+/// determine all the others.
 fn dependencies_of_groups(aggregate: &Aggregate) -> Option<FunctionalDependencies> {
     let input = aggregate.input.schema();
     if input.functional_dependencies().is_empty() || matches!(aggregate.group_expr[..], [] | [Expr::GroupingSet(_)]) {

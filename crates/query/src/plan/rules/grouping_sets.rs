@@ -1,7 +1,8 @@
 //! Keeps DataFusion from applying properties of the input of an aggregation with grouping sets to its groups.
 //!
-//! In `SELECT a, b FROM t JOIN u ON a = b GROUP BY CUBE (a, b) ORDER BY a, b`, both columns are equal in every row of
-//! the input, but not in every group. DataFusion would sort by `a` only. [`GroupingInputExec`] hides the equality.
+//! An example is `SELECT a, b FROM t JOIN u ON a = b GROUP BY CUBE (a, b) ORDER BY a, b`. Both columns are equal in
+//! every row of the input, but not in every group. DataFusion would sort by `a` only. [`GroupingInputExec`] hides the
+//! equality.
 
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@ use taut_types::ColumnIndex;
 use super::lineage::{Origin, foreign_key_of, origin, scanned_table_rows};
 
 /// Returns the indexes of the output columns by which the rows of a plan should be sorted. For each *one* side of its
-/// joins these are the key of that side, or all columns of that side if the key is not in the output. The side with the
-/// fewest rows comes first: its runs are the longest.
+/// joins, these are the columns of its key. If the key is not in the output, they are all columns of that side. The
+/// side with the fewest rows comes first: its runs are the longest.
 ///
 /// # Errors
 /// If DataFusion cannot copy the plan.

@@ -1,9 +1,9 @@
 //! Elimination of joins that a foreign key makes redundant.
 //!
-//! The rule applies when a table is joined by its foreign key to the referenced table, and only the key of that table
-//! is read. Each row has exactly one partner, whose key columns equal the row's foreign key. The join is replaced by
-//! a condition that the columns of the foreign key are not null. A query on a view that joins many tables then pays
-//! only for the tables whose columns it reads.
+//! The rule applies when a table is joined by its foreign key to the referenced table, and only the key of the
+//! referenced table is read. Each row has exactly one partner, whose key columns equal the row's foreign key. The join
+//! is replaced by a condition that the columns of the foreign key are not null. A query on a view that joins many
+//! tables then pays only for the tables whose columns it reads.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ fn eliminate_join(join: &Join) -> Result<Option<LogicalPlan>> {
 enum OnNull {
     /// The row has no partner and is dropped.
     DropRow,
-    /// The row is kept, with nulls in the columns of the referenced key.
+    /// The row stays in the result, with nulls in the columns of the referenced key.
     KeepRow,
 }
 

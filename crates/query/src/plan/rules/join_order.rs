@@ -4,8 +4,8 @@
 //! as a graph of relations and conditions. It finds the cheapest tree, bushy trees included, by dynamic programming
 //! over connected sets of at most [`RELATIONS_MAX`] relations. Larger regions are not changed, nor are regions with a
 //! relation without statistics. Two expressions that both equal a third are also joined directly if that is cheaper. A
-//! semi-join above a region first moves down to one relation, if its keys come from that relation and few rows of the
-//! relation pass it.
+//! semi-join above a region first moves down to a relation, if its keys come from that relation and few of the
+//! relation's rows pass it.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn is_region(plan: &LogicalPlan) -> bool {
     )
 }
 
-/// Relations and conditions of a region.
+/// Relations and conditions of a region. Its relations are the *leaves*: the plans below its joins.
 #[derive(Default)]
 struct Region {
     leaves: Vec<LogicalPlan>,
@@ -201,7 +201,7 @@ fn order_region(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let classes = equivalence_classes(&region);
     let Some(graph) = Graph::new(&region, &classes) else { return Ok(None) };
     let Some(trees) = find_cheapest_trees(&graph) else { return Ok(None) };
-    // Joins below a leaf, such as in a derived table, are separate regions.
+    // Joins within a leaf, such as in a derived table, are separate regions.
     let leaves = region.leaves.iter().cloned().map(order_below).collect::<Result<Vec<_>>>()?;
     let mut applied = vec![false; region.conditions.len()];
     let ordered = build_plan((1 << count) - 1, &trees, &leaves, &region, &graph, &mut applied)?;

@@ -1,4 +1,4 @@
-//! Calls volatile functions after rows are sorted, as PostgreSQL does: in `SELECT nextval('s'), a FROM t ORDER BY a`
+//! Calls volatile functions after rows are sorted, as PostgreSQL does. In `SELECT nextval('s'), a FROM t ORDER BY a`
 //! the numbers ascend in the order of the result. With a `LIMIT`, only its rows get numbers.
 //!
 //! ```text

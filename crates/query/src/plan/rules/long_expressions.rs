@@ -69,8 +69,8 @@ impl AnalyzerRule for LongExpressions {
     }
 }
 
-/// Whether an expression is a chain of at least [`LEVELS_PER_CAST`] operators in which each operator is the first
-/// operand of the previous one, or each is the last operand.
+/// Whether an expression is a chain of at least [`LEVELS_PER_CAST`] operators. In a chain, each operator is the first
+/// operand of the operator above it, or each is the last operand.
 fn is_long_chain(expression: &Expr) -> bool {
     has_levels(expression, |binary| &binary.left) || has_levels(expression, |binary| &binary.right)
 }

@@ -1,7 +1,7 @@
 //! `WITH` queries whose rows are computed once, however often the statement reads them.
 //!
-//! DataFusion's planner replaces each name of a `WITH` query by a copy of its plan, so that `SELECT * FROM x, x AS y`
-//! would call `random()` for `x` and for `y`. As in PostgreSQL, a query that calls volatile functions is computed once,
+//! DataFusion's planner replaces each name of a `WITH` query by a copy of its plan. `SELECT * FROM x, x AS y` would
+//! then call `random()` for `x` and for `y`. As in PostgreSQL, a query that calls volatile functions is computed once,
 //! and so is one that is `AS MATERIALIZED`. PostgreSQL ignores `NOT MATERIALIZED` for a query with volatile functions.
 //!
 //! ```text
@@ -169,8 +169,8 @@ impl ExtensionPlanner for MaterializingPlanner {
 }
 
 /// Adds materializations to a plan of DataFusion's planner. Call before anything else changes the plan. The planner
-/// puts the same `Arc` of a plan below each alias that refers to a `WITH` query, and this function recognizes copies by
-/// its address.
+/// puts the same `Arc` below each alias that refers to a `WITH` query. This function recognizes copies by the address
+/// of the `Arc`.
 ///
 /// # Errors
 /// If the plan cannot be traversed.

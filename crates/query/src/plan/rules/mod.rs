@@ -1,8 +1,8 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by the estimates, and
 //! eliminate joins that foreign keys make redundant. They join correlated subqueries, and rewrite `ANY`, `ALL`, set
 //! operations and `NOT IN` without nulls. They order the input of aggregates and remove repetitions from that order.
-//! They speed up type inference for deeply nested expressions, compute the rows of `WITH` queries once, number and
-//! return rows in their order, and let scans aggregate. All rules end when their statement is cancelled.
+//! They speed up type inference for deeply nested expressions, and compute the rows of `WITH` queries once. They number
+//! and return rows in the order of the table, and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
 mod aggregate_order;

@@ -1,8 +1,8 @@
 //! Merges nested calls of `coalesce` into one call.
 //!
 //! The simplifier replaces `coalesce(x, y)` by `CASE WHEN x IS NOT NULL THEN x ELSE y END`, which contains `x` twice.
-//! If `x` is such a call too, its own first argument then occurs four times, and so on: each level of nesting doubles
-//! the expression. Therefore this rule merges nested calls:
+//! If `x` is such a call too, its own first argument then occurs four times. Each level of nesting doubles the
+//! expression. Therefore this rule merges nested calls:
 //!
 //! ```text
 //!   coalesce(coalesce(a, b), c)   ->   coalesce(a, b, c)

@@ -2,8 +2,8 @@
 //! column of the query by name, and mistakes `x` for that column if both have the same name.
 //!
 //! `= ANY` and `<> ALL` are `IN` and `NOT IN`. Other comparisons are computed from aggregates of the query: the number
-//! of rows, the number of values, the least and the greatest value. These are computed once if the query is not
-//! correlated. The first condition that is true determines the result:
+//! of rows, the number of values, the least and the greatest value. The aggregates are computed once if the query is
+//! not correlated. The first condition that is true determines the result:
 //!
 //! ```text
 //!   x > ALL (query)    no rows: true            x > max is false: false    x or a value null: null    else true
@@ -28,8 +28,8 @@ use crate::expressions::{maximum, minimum};
 
 /// Column name of the aggregates that replace a comparison.
 const VALUE: &str = "taut value";
-/// Maximum number of these aggregates in the subquery of another comparison. Each comparison copies its subquery
-/// several times.
+/// Maximum number of such aggregates in the subquery of another comparison. Each comparison copies its subquery several
+/// times.
 const NESTED_MAX: usize = 12;
 
 /// Rule that replaces comparisons with the rows of a subquery. It runs after type coercion.

@@ -1,8 +1,8 @@
 //! Multiplicity of rows in `EXCEPT ALL` and `INTERSECT ALL`.
 //!
-//! A row that occurs `m` times on the left and `n` times on the right occurs `max(m - n, 0)` times in `EXCEPT ALL`, and
-//! `min(m, n)` times in `INTERSECT ALL`. DataFusion joins both sides on all columns, which returns such a row 0 or `m`
-//! times. This rule numbers equal rows on each side, and joins on the numbers too:
+//! Let a row occur `m` times on the left and `n` times on the right. It occurs `max(m - n, 0)` times in `EXCEPT ALL`,
+//! and `min(m, n)` times in `INTERSECT ALL`. DataFusion joins both sides on all columns, which returns such a row 0 or
+//! `m` times. This rule numbers equal rows on each side, and joins on the numbers too:
 //!
 //! ```text
 //!   left     right         left      right        EXCEPT ALL   INTERSECT ALL

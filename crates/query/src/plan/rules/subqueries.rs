@@ -1,8 +1,8 @@
 //! Rewrites of subqueries that DataFusion does not support, or for which it returns false instead of null.
 //!
-//! - DataFusion runs `x IN (query)` under `OR` and `NOT` as a join that marks rows with a partner. For a row without a
-//!   partner, SQL returns null if `x` is null or the query has a null, and `NOT` of that is null too.
-//! - `EXISTS` and `IN` in value expressions become counts.
+//! - DataFusion runs `x IN (query)` under `OR` and `NOT` as a join that marks rows with a partner, and returns false
+//!   for the other rows. For these, SQL returns null if `x` is null or the query has a null. `NOT` of null is null too.
+//! - `EXISTS` and `IN` become counts in expressions whose value is used.
 //! - A scalar subquery without a row is null, even if its column is not nullable.
 
 use std::sync::Arc;
@@ -194,7 +194,7 @@ fn found_condition(part: &InSubquery, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// Creates a subquery of a plan, with the outer columns of `subquery` and those in `outer`.
+/// Creates a subquery of a plan, with the outer columns of `subquery` and the columns in `outer`.
 fn with_outer(plan: LogicalPlan, subquery: &Subquery, outer: &[Expr]) -> Subquery {
     let outer_ref_columns = subquery.outer_ref_columns.iter().chain(outer).cloned().collect();
     Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: Spans::new() }

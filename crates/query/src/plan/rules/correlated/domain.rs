@@ -1,4 +1,4 @@
-//! Computes a correlated subquery for all values of its outer columns at once.
+//! Computes a correlated subquery for all values of its outer columns, which are its domain, at once.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -40,8 +40,8 @@ impl Domain {
     /// Creates the domain of the columns of `input` that `subquery` uses.
     ///
     /// # Errors
-    /// If `input`, which is read several times, may have other rows each time, or if `subquery` calls volatile
-    /// functions, which would run once for equal rows.
+    /// If `input`, which is read several times, may return different rows each time. If `subquery` calls volatile
+    /// functions, which would run only once for equal rows.
     pub fn new(input: &LogicalPlan, subquery: &LogicalPlan) -> Result<Self> {
         let outer: Vec<Column> =
             outer_columns(subquery)?.into_iter().filter(|column| input.schema().has_column(column)).collect();
@@ -367,7 +367,7 @@ fn numbered_rows(
     Ok(Unnested { plan: plan.project(as_expressions(&columns))?.build()?, keys })
 }
 
-/// Returns a description of the part of a query that may return other rows in a second run, or `None`.
+/// Returns a description of the part of a query that may return different rows in a second run, or `None`.
 fn unrepeatable_part(plan: &LogicalPlan) -> Result<Option<&'static str>> {
     /// Window functions that return the same for peers, so that the order of equal rows has no effect.
     const BY_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
@@ -412,7 +412,8 @@ fn unrepeatable_part(plan: &LogicalPlan) -> Result<Option<&'static str>> {
     Ok(found)
 }
 
-/// Smallest part of a plan that has the columns, found through joins. Its values are a superset of those of the plan.
+/// Smallest part of a plan that has the columns, found through joins. It has all values that the plan has in these
+/// columns, and maybe more.
 fn source<'a>(plan: &'a LogicalPlan, columns: &[Column]) -> &'a LogicalPlan {
     let has_all = |plan: &LogicalPlan| columns.iter().all(|column| plan.schema().has_column(column));
     match plan {

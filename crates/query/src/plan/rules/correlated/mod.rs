@@ -1,8 +1,8 @@
-//! Correlated scalar subqueries and lateral joins that DataFusion cannot decorrelate: those that compare outer columns
-//! other than by equality, have no aggregate, or have a limit.
+//! Correlated scalar subqueries and lateral joins that DataFusion cannot decorrelate. They compare outer columns other
+//! than by equality, have no aggregate, or have a limit.
 //!
-//! The subquery is computed once for all distinct values of its outer columns, its domain, and joined (Neumann and
-//! Kemper, "Unnesting Arbitrary Queries", BTW 2015, section 3):
+//! The *domain* of a subquery is the set of the distinct values of its outer columns. The subquery is computed once for
+//! the whole domain, and the result is joined (Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015, section 3):
 //!
 //! ```text
 //!   SELECT (SELECT count(*) FROM u WHERE u.x < t.x) FROM t
