@@ -1,4 +1,5 @@
-//! Splits the rows of a mutation's query: records the ids of rows to remove, and returns the rows to insert.
+//! Splits the rows of a mutation's query: records the ids of rows to remove, and returns the rows to insert. A mutation
+//! is a statement that changes rows; its query computes the changes ([`taut_sql::Mutation`]).
 //!
 //! ```text
 //! query       | taut row | taut action | new values |       a row for each change; with a join, one for each match

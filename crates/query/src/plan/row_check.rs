@@ -1,4 +1,5 @@
-//! The check of proposed rows in `INSERT ... ON CONFLICT`, which applies to rows that are not inserted too.
+//! The check of the rows that `INSERT ... ON CONFLICT` is to insert. It also applies to rows that are then not
+//! inserted, because they conflict.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

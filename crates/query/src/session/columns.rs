@@ -105,7 +105,8 @@ impl QuerySession {
         {
             let added = Column { nullable: true, ..column.clone() };
             target.commit(|edit| edit.add_column(table.id, added, None))?;
-            // The stored default may have been written for another search path.
+            // A stored default names sequences of schema `public` without the schema. It is evaluated with the search
+            // path of the session, so the schema is added.
             let default = parse_expression(&qualified_default(&default.to_string()))?;
             self.fill_column(target, name, column, &default).await?;
             let defaults = declared.defaults.iter().map(default_change).collect::<Vec<_>>();

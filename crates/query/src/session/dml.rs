@@ -296,7 +296,7 @@ impl QuerySession {
         }
         let (kind, count) = (request.mutation.kind, rows.len());
         if kind == MutationKind::Insert {
-            // As in PostgreSQL, the proposed row must not violate NOT NULL or CHECK even if its key exists.
+            // As in PostgreSQL, a row to insert must not violate NOT NULL or CHECK even if its key exists.
             let Some(new) = self.listed_rows(request.mutation, table, values)? else { return Ok(None) };
             if count == 0 {
                 let returned = cached.evaluate_returning(Some(&new), values)?;

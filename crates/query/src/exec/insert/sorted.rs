@@ -285,7 +285,7 @@ impl Stream for OrderCheckedStream {
 }
 
 /// Whether a plan returns its rows in partitions that follow each other, and returns the same rows when it runs again.
-/// True for files and for rows listed in the statement, unless a volatile function computes one of their columns, for
+/// True for files and for rows listed in the statement. False if a volatile function computes one of their columns, for
 /// example `nextval` in a default.
 pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
@@ -305,7 +305,7 @@ pub(super) fn can_rerun(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Returns a plan with the same rows in the sort order of a table, in one partition or in several that follow one
 /// another. The columns of the table start at ordinal `offset`. Returns `None` if a scan of the whole table cannot
-/// provide the order, or if the order depends on generated columns, which are computed later.
+/// provide the order. Also returns `None` if the order depends on generated columns, which are computed later.
 ///
 /// # Errors
 /// If DataFusion cannot compute the plan.

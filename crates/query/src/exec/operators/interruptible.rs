@@ -3,8 +3,8 @@
 //! DataFusion's operators yield only where a task awaits something that is not ready. Joins, merges of sorted runs and
 //! aggregations over them may compute for a long time without such an await. Therefore each operator of a plan is
 //! wrapped before the plan runs. The wrapper checks before each batch whether the statement was cancelled. From time to
-//! time it yields to other tasks of the runtime. A join may compute for a long time without returning a batch if its
-//! condition is true for few pairs of rows, so join conditions check too.
+//! time it yields to other tasks of the runtime. If the condition of a join is true for few pairs of rows, the join may
+//! compute for a long time without returning a batch. Therefore join conditions check too.
 //!
 //! A wrapped operator displays its name, metrics and children as without the wrapper.
 

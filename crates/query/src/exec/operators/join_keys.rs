@@ -34,7 +34,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 
-/// Maximum number of values in the list that a join passes to the scan of its other side. Indexes, zone maps and Bloom
+/// Maximum number of values in the list that a join passes to the scan of its probe side. Indexes, zone maps and Bloom
 /// filters can use such a list. An index never searches for more values than this.
 pub const JOIN_VALUES_MAX: usize = 2048;
 /// Maximum bits of a bitmap, which then takes 128 MiB.

@@ -193,7 +193,7 @@ impl Collector {
         Ok(true)
     }
 
-    /// Opens runs until each thread has one, or the window is full.
+    /// Opens runs until each thread has one, or the window of open runs is full.
     fn fill_window(&mut self) -> Result<()> {
         let runs_max = self.threads * RUNS_PER_THREAD;
         let running = |window: &VecDeque<Run>, is_task: bool| {

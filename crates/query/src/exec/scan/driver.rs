@@ -1,5 +1,5 @@
-//! Loop of one scan partition over its morsels: takes a morsel, opens its block, and rules it out if the partitions of
-//! the table, statistics or indexes exclude all its rows.
+//! Loop of one scan partition over its morsels, which are segments and delta pages. It takes a morsel and opens its
+//! block. It rules the morsel out if partitions of the table, statistics or indexes exclude all of its rows.
 //!
 //! ```text
 //!   WorkQueue ──> Morsels ──> block opened ──> partition, statistics, indexes ──┬─> RuledOut

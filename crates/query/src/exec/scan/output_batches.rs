@@ -1,9 +1,9 @@
 //! Output batches of a scan. Rows of several segments share a batch if each segment has few.
 //!
 //! Passing a batch on, often to another thread and then to another library, costs more than decoding some thousand
-//! numbers. Therefore rows of several segments are decoded into one batch until it is full, if all columns are numbers
-//! in column groups of one column. Otherwise small batches are copied into one batch, as long as that is cheaper than
-//! separate batches.
+//! numbers. Therefore, if all columns are numbers that are stored alone, rows of several segments are decoded into one
+//! batch until it is full. Otherwise small batches are copied into one batch, as long as that is cheaper than separate
+//! batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //!
 //! A conjunct on one column that is a comparison, range, list, prefix or null check becomes a [`ColumnPredicate`],
 //! which blocks evaluate on encoded data. Any other conjunct becomes a [`RowPredicate`] that evaluates the expression
-//! itself on decoded columns. Both are exact. Some expressions only imply bounds or a list of values of a column: a
-//! disjunction, the arms of a partitioned join filter, the structs of a join on several columns. These bounds or lists
-//! become an additional column predicate for indexes, zone maps and partitions.
+//! itself on decoded columns. Both are exact. Some expressions only imply bounds or a list of values of a column.
+//! Examples are a disjunction, the arms of a partitioned join filter, and the structs of a join on several columns. The
+//! bounds or the list become an additional column predicate for indexes, zone maps and partitions.
 //!
 //! The dynamic filter of a join need not be exact, because the join checks the rows again. If the keys of the join are
 //! integers, scans check a bitmap of them instead of the join's hash table. DataFusion's filter compares floating point
@@ -186,9 +186,9 @@ impl RowPredicate for KeyPredicate {
     }
 }
 
-/// Whether a dynamic filter comes from a join. Such a filter has a list of keys, a lookup in the hash table of all
-/// keys, or one of these per partition of the join. The filters of sorts and aggregates compare with a row that the
-/// operator holds.
+/// Whether a dynamic filter comes from a join. Such a filter is a list of keys, or a lookup in the hash table of all
+/// keys. A partitioned join has one of these for each partition. The filters of sorts and aggregates compare with a row
+/// that the operator holds.
 fn comes_from_join(filter: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     filter.exists(|node| {
         Ok(node.downcast_ref::<InListExpr>().is_some()
@@ -216,7 +216,7 @@ fn compares_floating_point(expression: &Arc<dyn PhysicalExpr>, arrow: &SchemaRef
     })
 }
 
-/// Adds a predicate to a conjunction. Bounds and lists of one column become one predicate: the bounds of `BETWEEN` are
+/// Adds a predicate to a conjunction. Bounds and lists of one column become one predicate. The bounds of `BETWEEN` are
 /// then one range for an index, and the column is read once.
 pub fn add_predicate(predicates: &mut Vec<ColumnPredicate>, predicate: ColumnPredicate) {
     for other in

@@ -53,7 +53,7 @@ pub struct ScanSource {
 /// Distribution of the work among the partitions of the scan, which run in parallel.
 #[derive(Clone, Debug)]
 pub(super) enum Distribution {
-    /// Any partition takes the next segment or page, until none is left.
+    /// Any partition takes the next segment or page, until none remains.
     Shared,
     /// Any partition takes the next page. Another operator reads the blocks.
     Pages,
@@ -310,7 +310,7 @@ impl DataSource for ScanSource {
             let mapped = map_columns(filter, |column| self.table_column(column))?;
             source.filters.push(mapped);
         }
-        // The selectivity of a dynamic filter is not known yet. The filter is accepted anyway: otherwise a sort between
+        // The selectivity of a dynamic filter is not known yet. The filter is accepted anyway. Otherwise a sort between
         // the scan and a join would evaluate the join's filter, and compare floating point bit by bit. Scans do not
         // compare in this way: see `predicate.rs`.
         let pushed = filters.iter().zip(&answers).filter(|(_, answer)| matches!(answer, PushedDown::Yes));

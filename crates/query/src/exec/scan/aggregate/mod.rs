@@ -11,7 +11,8 @@
 //!     DataSourceExec(ScanSource)              columns and conditions of the scan; never opened itself
 //! ```
 //!
-//! The replaced operator aggregates the rows in delta pages. Its states are returned after the states of the blocks.
+//! The rows in delta pages are aggregated by the operator that this one replaces. Its partial states are returned after
+//! the partial states of the blocks.
 //!
 //! If there are about as many groups as rows, this operator is not used. DataFusion is then faster, because it can stop
 //! partial aggregation.

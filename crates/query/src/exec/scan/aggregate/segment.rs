@@ -16,8 +16,7 @@ use super::keys::{AggregateError, BatchGroups, PartitionGroups, SegmentKeys};
 use super::plan::{AggregatePlan, Function, Input};
 use super::states::{States, Summary, Values};
 
-/// Codes are read instead of text only if a segment has at least this many selected rows per code, and per group found
-/// so far.
+/// Minimum number of selected rows per code, and per group found so far, for which codes are read instead of text.
 const ROWS_MIN: usize = 4;
 
 /// Rows of a batch. A few arrays of this length fit in the cache of a processor.

@@ -128,8 +128,8 @@ fn implied_by_arms(case: &CaseExpr, schema: &Schema) -> ImpliedPredicates {
         .unwrap_or_default()
 }
 
-/// Predicates implied by the filter of a join on several columns, `struct(a, b) IN (..)`: each column has one of the
-/// values of its field.
+/// Predicates implied by the filter of a join on several columns, `struct(a, b) IN (..)`. Each column has one of the
+/// values that its field has in the list.
 fn implied_by_structs(fields: &[Arc<dyn PhysicalExpr>], list: &InListExpr, schema: &Schema) -> ImpliedPredicates {
     let structs = list.list().iter().map(|literal| match literal_of(literal) {
         Some(ScalarValue::Struct(one)) => Some(one),
