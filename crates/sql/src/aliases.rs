@@ -1,7 +1,7 @@
 //! Aliases of the select list in `WHERE`, `QUALIFY` and later columns, as in DuckDB.
 //!
-//! A column of a table takes precedence over an alias. Columns are known only when the statement is planned, so an
-//! alias is replaced by its expression only after the planner reports that it found no such column.
+//! A column of a table takes precedence over an alias. Columns are known only when the statement is planned. Therefore
+//! an alias is replaced by its expression only after the planner has found no column of this name.
 //!
 //! ```text
 //! written    SELECT price * amount AS total, total * 1.2 AS gross FROM t WHERE total > 100

@@ -47,8 +47,8 @@ pub fn without_table(expression: &Expr, table: &str) -> Expr {
     expression
 }
 
-/// Returns the text of an expression over the columns of one table as the catalog stores it: without the name of the
-/// table, and with unquoted names in lower case.
+/// Returns the text in which the catalog stores an expression over the columns of one table. The text omits the name of
+/// the table, and its unquoted names are in lower case.
 pub fn stored_text(expression: &Expr, table: &str) -> String {
     let mut expression = without_table(expression, table);
     let fold = |name: &mut Ident| {

@@ -15,8 +15,8 @@ use crate::error::SqlError;
 ///
 /// The name of a named argument must be an identifier: `f(x => 1)` is accepted, `f('x' : 1)` is not.
 ///
-/// If the name may be any expression, the parser reads each argument of a function twice, first as a name and then as a
-/// value. The time for `abs(abs(abs(...)))` then doubles with each level.
+/// If any expression were accepted as a name, the parser would read each argument of a function twice: as a name and as
+/// a value. The time for `abs(abs(abs(...)))` would double with each level.
 #[derive(Debug)]
 pub(crate) struct Grammar;
 

@@ -9,9 +9,10 @@
 //! text
 //!  │  parameters   `?` becomes `$1`
 //!  │  limits       chains of operators and nesting are bounded
+//!  │  tokens       syntax that the parser does not support is rewritten, if a change of its tokens is enough
 //!  │  parse        DataFusion's parser with our `dialect`, and parsers of statements that it does not support
 //!  │  desugar      syntax that the planner does not support is rewritten
-//!  │  names        the words of a query are collected: it can read only columns that are among them
+//!  │  names        the words of a query are collected: it can read only columns whose names are among them
 //!  │  parse        syntax trees of DDL, COPY and transactions become statements
 //!  │  mutation     syntax trees that change rows become mutations
 //!  ▼

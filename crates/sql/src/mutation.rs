@@ -6,8 +6,8 @@
 //!
 //! The relation `"taut target"` holds the rows of the changed table, under the table's name or alias. Where the
 //! statement names the table again in a `FROM` or `USING`, it reads the stored table. Several rows of the output may
-//! change one row of the table, as after a join, and rows to insert may conflict with each other. The executor handles
-//! both.
+//! change one row of the table, as after a join. Rows to insert may conflict with each other. The operator that runs
+//! the changes handles both cases.
 
 mod assign;
 mod conflict_target;
@@ -49,8 +49,8 @@ pub use self::target::{GeneratedAlways, TargetColumn, assignment_function};
 pub const TARGET: &str = "taut target";
 /// Relation of the rows that a statement changed, for `RETURNING`.
 pub const WRITTEN: &str = "taut written";
-/// Function that fails if the proposed row of an `INSERT ... ON CONFLICT` violates a constraint. Its arguments are a
-/// value, which it returns, and the values of all columns of the table.
+/// Function that fails if a row to insert by `INSERT ... ON CONFLICT` violates a constraint. Its arguments are a value,
+/// which it returns, and the values of all columns of the table.
 pub const CHECK_ROW: &str = "taut check row";
 /// Column with the id of a row, in [`TARGET`] and in the result of the query. It is null for rows to insert.
 pub const ROW: &str = "taut row";
@@ -295,8 +295,8 @@ impl Mutation {
     }
 
     /// Builds the query that returns the rows to insert, update or delete, for a table with these columns. Only `ON
-    /// CONFLICT` uses `conflict_keys`: a row to insert conflicts with an existing row if both are equal in all
-    /// columns of one of the keys. Without keys, no row conflicts.
+    /// CONFLICT` uses `conflict_keys`. A row to insert conflicts with an existing row if, for one of these keys, both
+    /// have equal values in all columns. Without keys, no row conflicts.
     ///
     /// # Errors
     /// If the statement names a column that the table does not have, names one twice, or has more or fewer values than

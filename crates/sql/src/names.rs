@@ -1,4 +1,5 @@
-//! The columns that a query can refer to: those whose names are words of its text.
+//! The columns that a query can refer to: columns whose names are among the words of its text. A word is an identifier,
+//! quoted or not, or a keyword.
 //!
 //! Every step of planning handles the whole schema of a table, so a query of three columns pays for all columns of the
 //! table. Columns whose name is not a word of the text are therefore left out of the tables for planning. All columns
@@ -19,7 +20,7 @@ use crate::mutation::Mutation;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(HashSet<String>);
 
-/// Words that refer to columns without naming them, or to tables other than the query's own.
+/// Words by which a query can refer to columns without naming them, or to tables that its text does not name.
 const ALL_COLUMNS: [&str; 5] = ["natural", "table", "information_schema", "pivot", "unpivot"];
 
 impl Names {

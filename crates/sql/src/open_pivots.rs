@@ -1,7 +1,7 @@
 //! `PIVOT` without a list of values: `PIVOT t ON k USING sum(p)`, and `t PIVOT (sum(p) FOR k IN (ANY))`.
 //!
-//! The columns of such a query depend on rows. Therefore the caller runs a query for the values of each such `PIVOT`,
-//! inner ones first, lists the values in the statement, and then runs the statement:
+//! The columns of such a query depend on rows. Therefore the caller first runs a query for the values of each such
+//! `PIVOT`, inner ones first. It lists the values in the statement, and then runs the statement:
 //!
 //! ```text
 //!   written    PIVOT t ON k USING sum(p)

@@ -119,8 +119,8 @@ impl Parameters {
     }
 
     /// Casts the parameters whose values are intervals, times or arrays to these types. The planner chooses operators
-    /// such as `date + interval` and the rows of `unnest` by the types of their operands, and does not know the types
-    /// of parameters. Returns `None` if no value has such a type.
+    /// such as `date + interval`, and the rows of `unnest`, by the types of the operands. It does not know the types of
+    /// parameters. Returns `None` if no value has such a type.
     pub fn with_casts(&self, statement: &PlannerStatement) -> Option<PlannerStatement> {
         let type_of = |value: &Value| match value {
             Value::Interval { .. } | Value::Time(_) | Value::Array(_) => sql_type(value),

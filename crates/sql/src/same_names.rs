@@ -128,7 +128,8 @@ fn written_name(name: &ObjectName) -> Option<WrittenName> {
     }
 }
 
-/// What stands for a schema of another database: `a` for schema `public` of database `a`, because `a.t` is in that.
+/// Returns the name that stands for a schema of another database. For schema `public` of database `a`, it is `a`,
+/// because `a.t` refers to a table in that schema.
 fn schema_in(database: &str, schema: &str) -> String {
     match schema == PUBLIC {
         true => database.to_owned(),

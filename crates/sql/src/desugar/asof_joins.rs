@@ -5,8 +5,8 @@
 //!   t JOIN LATERAL (SELECT * FROM u WHERE t.k = u.k AND t.at >= u.at ORDER BY u.at DESC LIMIT 1) AS u ON true
 //! ```
 //!
-//! The parser supports neither `ASOF JOIN ... ON` nor `ASOF JOIN ... USING`. So the tokens are changed before parsing:
-//! the word `ASOF` is removed, and the column [`MARK`] is added in front of the conditions or columns.
+//! The parser supports neither `ASOF JOIN ... ON` nor `ASOF JOIN ... USING`. So the tokens are changed before parsing.
+//! The word `ASOF` is removed, and the column [`MARK`] is added before the conditions or columns.
 
 use std::ops::ControlFlow;
 

@@ -1,9 +1,9 @@
-//! Replaces aliases of functions by their canonical names in arguments of other functions, and removes casts from the
-//! sequence names in calls such as `nextval('s'::regclass)`.
+//! Replaces aliases of functions by their canonical names in arguments of other functions. Also removes the cast from
+//! the name of a sequence in calls such as `nextval('s'::regclass)`.
 //!
-//! If a function is called by an alias, the planner names the result after the text of its arguments, and repeats these
-//! names at every level. Each level of nested calls then doubles the text. The name of a result that is only an
-//! argument is not visible, so the canonical name of the function can replace the alias there.
+//! If a function is called by an alias, the planner names the result after the text of its arguments. It repeats these
+//! names at every level, so that each level of nested calls doubles the text. In an argument of another function, the
+//! name of the result is not visible. The canonical name of the function can therefore replace the alias there.
 
 use datafusion_sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,

@@ -68,7 +68,7 @@ pub(super) fn rewrite_nested(table: &mut TableFactor) -> ControlFlow<SqlError> {
     }
 }
 
-/// Whether a `RIGHT` or `FULL JOIN` merges columns. The left value of such a column can be missing.
+/// Whether a `RIGHT` or `FULL JOIN` merges columns. The left value of a merged column can be missing.
 fn merges_nullable_columns(join: &JoinOperator) -> bool {
     match join {
         JoinOperator::Right(constraint)

@@ -92,7 +92,7 @@ impl Name {
         }
     }
 
-    /// Whether the planner considers this name equal to one of the others.
+    /// Whether the planner considers this name equal to one of `others`.
     fn is_among(&self, others: &[Self]) -> bool {
         others.iter().any(|other| match (self, other) {
             (Self::Column(Some(own), name), Self::Column(Some(other), other_name)) => {

@@ -36,8 +36,8 @@ pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
 }
 
 /// Casts literals of a `VALUES` list in `FROM` to the type that another row names, as PostgreSQL does. The planner
-/// rejects a column with a date in one row and text in another, and converts a column with double precision and `0.5`
-/// to decimals.
+/// rejects a column with a date in one row and text in another. It converts a column with double precision and `0.5` to
+/// decimals.
 ///
 /// ```text
 ///   (VALUES (date '2024-01-05'), ('2024-01-06')) AS v    the text is a date

@@ -431,8 +431,8 @@ impl Insert {
     }
 }
 
-/// Computes the generated columns of proposed rows. Hidden columns are computed last, because they may read the other
-/// columns.
+/// Computes the generated columns of the rows to insert. Hidden columns are computed last, because they may read the
+/// other columns.
 fn with_expressions(rows: TableFactor, columns: &[TargetColumn<'_>]) -> TableFactor {
     [false, true].into_iter().fold(rows, |rows, is_hidden| {
         let computed =
@@ -449,8 +449,8 @@ fn with_expressions(rows: TableFactor, columns: &[TargetColumn<'_>]) -> TableFac
     })
 }
 
-/// Checks proposed rows by [`CHECK_ROW`], which returns its first argument. As in PostgreSQL, a row must not violate
-/// NOT NULL or CHECK even if it conflicts with an existing row.
+/// Checks the rows to insert by [`CHECK_ROW`], which returns its first argument. As in PostgreSQL, a row must not
+/// violate NOT NULL or CHECK even if it conflicts with an existing row.
 fn with_row_check(rows: TableFactor, columns: &[TargetColumn<'_>], conflict_keys: &[Vec<String>]) -> TableFactor {
     // The planner knows nothing about the result of a function, and joins the rows by the columns of the keys.
     let is_key = |column: &TargetColumn<'_>| conflict_keys.iter().flatten().any(|key| key == column.name);

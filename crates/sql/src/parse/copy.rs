@@ -69,8 +69,8 @@ const COMPRESSIONS: [(&str, &str); 4] = [(".gz", "gzip"), (".zst", "zstd"), (".b
 /// Checks that the delimiter, the quote and the null string of a CSV file can be used together.
 ///
 /// # Errors
-/// If the delimiter or the quote is a line break, if the two are equal, or if the null string contains one of them or a
-/// line break.
+/// If the delimiter or the quote is a line break, or both are equal. If the null string contains the delimiter, the
+/// quote or a line break.
 pub fn check_csv_characters(delimiter: u8, quote: u8, null: &str) -> Result<()> {
     let excluded = |message: &str| Err(SqlError::CopyOption { message: message.to_owned(), sqlstate: "0A000" });
     let is_line_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
@@ -113,7 +113,7 @@ fn compression_of(file: &str) -> Option<&'static str> {
     COMPRESSIONS.iter().find(|(ending, _)| file.ends_with(ending)).map(|(_, compression)| *compression)
 }
 
-/// Whether a path contains `.tsv`. The values of such a file are separated by tabs.
+/// Whether the path of a file contains `.tsv`, so that tabs separate its values.
 pub fn is_separated_by_tabs(file: &Path) -> bool {
     file.to_str().is_some_and(|file| file.contains(".tsv"))
 }

@@ -1,6 +1,6 @@
 //! Parses `CREATE SEQUENCE`, `ALTER SEQUENCE`, and changes of identities and generation expressions in `ALTER TABLE`.
-//! DataFusion's parser accepts the options of a sequence in one order only. It supports neither `ALTER SEQUENCE` nor
-//! `DROP IDENTITY` nor `DROP EXPRESSION`.
+//! DataFusion's parser accepts the options of a sequence in one order only. It does not support `ALTER SEQUENCE`, `DROP
+//! IDENTITY` and `DROP EXPRESSION`.
 
 use datafusion_common::TableReference;
 use datafusion_sql::sqlparser::ast::{
