@@ -10,9 +10,9 @@
 //!    them wins, or the first in this order if several are equally small. If none of them replaces it,
 //!    `two_byte_delta` may.
 //!
-//! The second stage weighs bytes against speed. The table shows millions of 64-bit numbers per second: for decoding all
-//! rows, for gathering 1 % of them, and for a predicate that 1 % of the rows pass. It was measured with
-//! `benches/throughput.rs`, "ordered", on two shared cores of an AMD EPYC:
+//! The second stage weighs bytes against speed. The table shows millions of 64-bit numbers per second, for three
+//! operations. They decode all rows, gather 1 % of the rows, and evaluate a predicate that 1 % of the rows pass. It was
+//! measured with `benches/throughput.rs`, "ordered", on two shared cores of an AMD EPYC:
 //!
 //! ```text
 //!                                 decode   gather   filter
@@ -99,8 +99,8 @@ impl ValueEncoding {
 }
 
 /// Bytes of the parts of an encoding, by its own estimate. Returns `None` if the encoding cannot hold the numbers, or
-/// if `scratch` lacks what only the first stage computes: distinct numbers, decimals, and the [`Window`] of the numbers
-/// that `patched` packs. A bitmap also needs numbers that ascend strictly, which is not checked.
+/// if `scratch` lacks a result that it needs. Only the first stage finds distinct numbers, decimals, and the [`Window`]
+/// of the numbers that `patched` packs. A bitmap also needs numbers that ascend strictly, which is not checked.
 ///
 /// The estimate equals the bytes that are written, with three exceptions. It is a lower bound for `run_length`. It
 /// ignores the padding of exceptions that are stored with their rows. It estimates *marked exceptions* from a sample.

@@ -35,8 +35,8 @@ const RUN_BITS_MAX: usize = 16;
 /// Number of cells that are written at once. The next run overwrites the cells past the end of a run.
 const STRIDE: usize = 8;
 
-/// If at least one in this many rows of a vector of words is read, decoding all rows is faster than finding the run of
-/// each row.
+/// Maximum number of rows per row that is read, in a vector of words, for which decoding all rows is faster than
+/// finding single runs.
 const ROWS_PER_READ_MAX: usize = 4;
 
 /// Runs of equal numbers, as lengths and steps.

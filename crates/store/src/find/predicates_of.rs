@@ -1,5 +1,5 @@
-//! Predicates for the keys of a [`KeySearch`](super::KeySearch). The values of all keys pass them, and few other
-//! values: each tests one column for a list of the keys' values, or for the bounds of these values.
+//! Predicates for the keys of a [`KeySearch`](super::KeySearch). All keys pass them, and few other values do. Each
+//! predicate tests whether one column has a value from a list of the keys' values, or a value between their bounds.
 
 use std::ops::{Bound, RangeInclusive};
 
@@ -12,8 +12,8 @@ use taut_types::{
 use crate::Table;
 
 /// Maximum number of listed values of a column. For more values, the predicate only tests the bounds.
-/// [`KeySearch`](super::KeySearch) then looks up all rows within the bounds in a hash table of the keys, which is
-/// faster than searching a long list for each row.
+/// [`KeySearch`](super::KeySearch) then looks up all rows within the bounds in a hash table of the keys. For each row,
+/// this is faster than searching a long list.
 const LISTED_MAX: usize = 16_384;
 /// Maximum number of listed values of the first sort column. It is larger, because the rows are sorted by this column.
 /// Each block or zone then needs only the few listed values within its bounds.
