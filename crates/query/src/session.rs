@@ -279,7 +279,7 @@ impl QuerySession {
 
     /// Whether a view or a constraint has a long text.
     fn has_long_definitions(&self) -> bool {
-        // Their views are not examined.
+        // The views of attached databases are not examined.
         if !self.attached().is_empty() {
             return true;
         }
@@ -312,7 +312,7 @@ impl QuerySession {
         })
     }
 
-    /// Runs a statement. Instants in its rows have the type of stored ones, in UTC.
+    /// Runs a statement. Values of type `timestamptz` in its rows have time zone UTC, as stored values do.
     async fn run_in_utc(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
         let controlled = self.run_transaction_control(statement);
         if !matches!(controlled, Ok(None)) {

@@ -72,7 +72,7 @@ fn select_with_order(query: &Query) -> Option<(&Select, &[OrderByExpr])> {
     }
 }
 
-/// Aliases of a select list, except those that equal the name of their column, such as `a AS a`.
+/// Aliases of a select list, except aliases that equal the name of their column, such as `a AS a`.
 fn aliases(select: &Select) -> HashSet<String> {
     let alias = |item: &SelectItem| match item {
         SelectItem::ExprWithAlias { expr: Expr::Identifier(name), alias } if normalize(name) == normalize(alias) => {
@@ -123,7 +123,8 @@ fn uses_alias(expression: &Expr, aliases: &HashSet<String>) -> bool {
             }
         }
     }
-    // The planner adds the columns that an ORDER BY needs to the select list, but not those that its subqueries need.
+    // The planner adds the columns that an ORDER BY needs to the select list, but not the columns that its subqueries
+    // need.
     let has_subquery = || syntax::has_query(expression);
     let names_alias = || !aliases.is_empty() && expression.visit(&mut Uses { aliases, depth: 0 }).is_break();
     !matches!(expression, Expr::Identifier(_)) && (has_subquery() || names_alias())

@@ -247,7 +247,7 @@ impl InsertExec {
         !matches!(self.order, InputOrder::Any)
     }
 
-    /// Creates an insert in which the columns of the input match those of the target by ordinal.
+    /// Creates an insert in which the columns of the input match the target's columns by ordinal.
     fn new(store: Arc<Store>, target: Target, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = InputOrder::for_input(&target, &input);
         let properties = PlanProperties::new(
@@ -509,7 +509,7 @@ struct WrittenBlocks {
 }
 
 /// Writes all rows of a plan as blocks, in the sort order of the table's design. Without a sort order, the blocks of
-/// one input partition come before those of the next.
+/// one input partition come before the blocks of the next partition.
 async fn write_blocks(
     changes: &Changes,
     target: &Target,

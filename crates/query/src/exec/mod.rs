@@ -1,5 +1,5 @@
-//! Physical operators: table scans, aggregation in scans, inserts, and operators around those of DataFusion. Also the
-//! read set of a statement, which is known once its physical plan is complete.
+//! Physical operators: table scans, aggregation in scans, inserts, and operators that wrap DataFusion's operators. Also
+//! the read set of a statement, which is known once its physical plan is complete.
 
 pub mod batches;
 pub mod insert;

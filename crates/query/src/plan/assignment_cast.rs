@@ -36,7 +36,7 @@ pub fn register(context: &SessionContext) {
     }
 }
 
-/// A function that casts numbers to integers and refuses those with fractions.
+/// A function that casts numbers to integers and refuses numbers with a fraction.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct AssignmentCast {
     target: DataType,

@@ -16,7 +16,7 @@ use crate::error::{AttachError, QueryError, Result};
 const FUNCTIONS_OF_SESSION: [&str; 6] = ["nextval", "currval", "setval", "lastval", "regclass", "current_schema"];
 
 impl QuerySession {
-    /// Snapshots of the attached databases for the next statement: those of the transaction in progress, or else the
+    /// Snapshots of the attached databases for the next statement: from the transaction in progress, or else the
     /// newest.
     pub(super) fn attached(&self) -> Arc<[AttachedSnapshot]> {
         let of_transaction = self.transactions.lock().attached();

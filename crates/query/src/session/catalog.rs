@@ -1,5 +1,5 @@
-//! The names that a statement can use: tables and views of one snapshot, system tables, files, and batches that a
-//! program has registered under a name.
+//! The names that a statement can use. They belong to tables and views of one snapshot, to system tables, to files, and
+//! to batches that a program has registered.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

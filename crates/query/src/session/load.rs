@@ -95,7 +95,7 @@ impl QuerySession {
     /// loaded rows.
     ///
     /// Each iterator runs on its own thread. The rows of an iterator follow the rows of the previous iterator. Columns
-    /// are matched with those of an existing table by name, as for Parquet files.
+    /// are matched by name with the columns of an existing table, as for Parquet files.
     ///
     /// # Errors
     /// If the load fails; see [`QuerySession::run`].
@@ -289,8 +289,8 @@ fn schema_of(rows: &LogicalPlan) -> Result<Schema> {
     Ok(Schema::new(nullable.collect())?)
 }
 
-/// Removes option `implicit_sort`. If its value is true, appends the columns that the foreign keys of a join imply to
-/// option `sort_by`, and returns a notice for the user.
+/// Removes option `implicit_sort`. If its value is true, appends columns to option `sort_by`, and returns a notice for
+/// the user. The columns are those that the foreign keys of a join imply.
 fn take_implicit_sort(rows: &LogicalPlan, options: &mut Vec<(String, String)>) -> Result<Option<String>> {
     let Some(option_index) = options.iter().position(|(name, _)| name.eq_ignore_ascii_case(IMPLICIT_SORT)) else {
         return Ok(None);

@@ -34,7 +34,7 @@ impl LocalSettings {
         self.0.drain(start..).rev().filter_map(earlier).collect()
     }
 
-    /// Ends a savepoint and those after it.
+    /// Ends a savepoint and all later savepoints.
     fn release(&mut self, savepoint: &str) {
         let Some(start) = self.position(savepoint) else { return };
         let mut position = 0;

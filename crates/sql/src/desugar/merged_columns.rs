@@ -163,7 +163,7 @@ impl Merged {
     /// Adds the relations and merged columns of an item of `FROM`, and replaces its `USING` by `ON`.
     fn add(&mut self, from: &mut TableWithJoins) -> ControlFlow<SqlError> {
         let first = self.relations.len();
-        // The joins of one item do not merge their columns with those of another item.
+        // The joins of one item do not merge columns with another item.
         let of_others = std::mem::take(&mut self.columns);
         self.add_relation(&from.relation)?;
         for join in &mut from.joins {

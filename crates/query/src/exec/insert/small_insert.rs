@@ -91,12 +91,12 @@ pub(super) async fn buffer_input(
 /// An input partition that is being read.
 struct PartitionReader {
     buffered: Vec<RecordBatch>,
-    /// Rows after those in `buffered`.
+    /// Rows that follow the rows in `buffered`.
     rest: Fuse<SendableRecordBatchStream>,
 }
 
 impl PartitionReader {
-    /// Returns all rows of the partition, those in `buffered` first.
+    /// Returns all rows of the partition: first `buffered`, then `rest`.
     fn into_partition_stream(self, schema: &SchemaRef) -> Arc<dyn PartitionStream> {
         let all = futures::stream::iter(self.buffered.into_iter().map(Ok)).chain(self.rest);
         let rows: SendableRecordBatchStream = Box::pin(RecordBatchStreamAdapter::new(Arc::clone(schema), all));

@@ -54,7 +54,7 @@ impl OrderedCollectExec {
         Self::new(input, true, fetch)
     }
 
-    /// Collects an input in which the rows of each partition follow those of the previous partition.
+    /// Collects an input in which the rows of each partition follow the rows of the previous partition.
     pub fn of_partitions(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Self {
         Self::new(input, false, fetch)
     }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! With each join, the buffers of a batch would multiply by the number of batches. The time to gather and concatenate
-//! rows and to count memory would grow likewise. Therefore, if a column refers to too many buffers or bytes, its
+//! rows, and to count memory, would multiply too. Therefore, if a column refers to too many buffers or bytes, its
 //! strings are copied into new buffers.
 
 use std::sync::Arc;

@@ -130,7 +130,7 @@ impl Morsels {
         Some(morsel)
     }
 
-    /// Number of remaining morsels: those of the queue, and those that this partition has already taken from it.
+    /// Number of remaining morsels: in the queue, and taken by this partition but not yet returned.
     pub fn remaining(&self) -> usize {
         self.queue.remaining() + self.remaining.len()
     }

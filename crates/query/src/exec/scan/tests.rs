@@ -220,7 +220,7 @@ async fn row_ids_address_their_rows() {
     assert_eq!(grouped.iter().map(RecordBatch::num_rows).sum::<usize>(), 8);
 }
 
-/// Numbers in columnar blocks are appended, those in row layouts and pages are copied. Strings are always copied.
+/// Numbers in columnar blocks are appended, numbers in row layouts and pages are copied. Strings are always copied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_several_segments_share_batches_in_order() {
     const BLOCK: i64 = 140_000;

@@ -189,7 +189,7 @@ impl CachedDml {
         Self { cache_key, parameters, lookup: None, update: None, returning, assigned: None, relies_on_keys: false }
     }
 
-    /// Evaluates the `RETURNING` clause for written or deleted rows. The first columns of `rows` are those of the
+    /// Evaluates the `RETURNING` clause for written or deleted rows. The first columns of `rows` are the columns of the
     /// table. Returns `None` if there is no `RETURNING` clause.
     ///
     /// # Errors

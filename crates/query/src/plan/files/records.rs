@@ -1,4 +1,4 @@
-//! Records of CSV text, as columns of text. Quotes and nulls are those of PostgreSQL's `COPY`.
+//! Records of CSV text, as columns of text. Quotes and nulls are written as in PostgreSQL's `COPY`.
 //!
 //! ```text
 //!   1,,"",a"b,c"d     1   null   empty text   ab,cd

@@ -35,7 +35,7 @@ impl TextTable {
     /// Describes files for reading. All have the columns of the table, or of the first file.
     ///
     /// # Errors
-    /// If a file cannot be read, or its columns do not fit those of the table or of the first file.
+    /// If a file cannot be read, or its columns do not fit the columns of the table or of the first file.
     pub fn open(
         paths: &[PathBuf],
         format: FileFormat,

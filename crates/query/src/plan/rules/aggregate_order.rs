@@ -11,8 +11,8 @@
 //!         Sort: t.x
 //! ```
 //!
-//! DataFusion has one order for all aggregates of a query. If one of them names an order, or is `DISTINCT`, the
-//! others get no order.
+//! DataFusion has one order for all aggregates of a query. If one aggregate names an order, or is `DISTINCT`, the other
+//! aggregates get no order.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};

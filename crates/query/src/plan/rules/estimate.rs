@@ -183,8 +183,8 @@ impl Cardinality {
     /// Size of a join on keys with these numbers of distinct values, left and right.
     ///
     /// For a single key, the larger set of keys contains the smaller one. For several keys, each side has at most one
-    /// combination per row. The combinations of one side are contained in those of the other, so the smaller count
-    /// bounds them.
+    /// combination per row. One side contains all combinations of the other side, so the smaller count bounds the
+    /// combinations with a partner.
     pub fn join(self, other: Self, keys: &[(f64, f64)]) -> Self {
         let key_count = match keys {
             [] => 1.0,

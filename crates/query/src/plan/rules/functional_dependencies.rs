@@ -39,7 +39,8 @@ impl OptimizerRule for CorrectDependencies {
     }
 }
 
-/// Replaces wrong dependencies, and those that the operators above derived from them. Returns correct plans unchanged.
+/// Replaces wrong dependencies, and the dependencies that operators above have derived from wrong ones. Returns correct
+/// plans unchanged.
 fn corrected(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut is_wrong = false;
     plan.apply_with_subqueries(|node| {
@@ -60,7 +61,7 @@ fn corrected(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(corrected.data)
 }
 
-/// Returns the dependencies of an operator's output if those that DataFusion derived are wrong.
+/// Returns the correct dependencies of an operator's output if DataFusion has derived wrong ones.
 fn correction(node: &LogicalPlan) -> Option<FunctionalDependencies> {
     let (schema, correct) = match node {
         LogicalPlan::Aggregate(aggregate) => (&aggregate.schema, dependencies_of_groups(aggregate)?),

@@ -114,7 +114,7 @@ fn with_ordered_rows(insert: &InsertExec, plan: &Plan) -> Result<Plan> {
     }
     let Some(ordered) = OrderedPlan::of(insert.input())? else { return Ok(Arc::clone(plan)) };
     let input = match ordered.order {
-        // The blocks of each partition follow those of the previous partition, so files need not be collected.
+        // The blocks of each partition follow the blocks of the previous partition, so files need not be collected.
         Order::OnePartition | Order::Partitions => ordered.plan,
         Order::Scan => ordered.collect(None),
     };
@@ -146,9 +146,9 @@ struct OrderedPlan {
 enum Order {
     /// One partition returns all rows. Its index is not known.
     OnePartition,
-    /// The rows are those of one scan of a table, whose partitions share its work.
+    /// The rows come from one scan of a table, whose partitions share the work.
     Scan,
-    /// The rows of each partition follow those of the previous partition.
+    /// The rows of each partition follow the rows of the previous partition.
     Partitions,
 }
 

@@ -1,9 +1,9 @@
 //! Elimination of joins that a foreign key makes redundant.
 //!
-//! The rule applies when a table is joined by its foreign key to the referenced table, and only the key of the
-//! referenced table is read. Each row has exactly one partner, whose key columns equal the row's foreign key. The join
-//! is replaced by a condition that the columns of the foreign key are not null. A query on a view that joins many
-//! tables then pays only for the tables whose columns it reads.
+//! The rule applies when a table is joined by its foreign key to the referenced table. Of the referenced table, only
+//! the key is read. Each row has exactly one partner, whose key columns equal the row's foreign key. The join is
+//! replaced by a condition that the columns of the foreign key are not null. A query on a view that joins many tables
+//! then pays only for the tables whose columns it reads.
 
 use std::sync::Arc;
 

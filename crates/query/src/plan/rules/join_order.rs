@@ -4,8 +4,8 @@
 //! as a graph of relations and conditions. It finds the cheapest tree, bushy trees included, by dynamic programming
 //! over connected sets of at most [`RELATIONS_MAX`] relations. Larger regions are not changed, nor are regions with a
 //! relation without statistics. Two expressions that both equal a third are also joined directly if that is cheaper. A
-//! semi-join above a region first moves down to a relation, if its keys come from that relation and few of the
-//! relation's rows pass it.
+//! semi-join above a region first moves down to one relation of the region. It does so if its keys come from that
+//! relation, and few of the relation's rows pass it.
 
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@
 //! catalog counts their nulls. If there are none now, a plain anti-join returns the same rows and builds its table from
 //! the smaller side.
 //!
-//! The null counts are those of the snapshot that the plan reads. Therefore this is a rule on physical plans, which are
-//! made for each execution.
+//! The null counts are valid for the snapshot that the plan reads. Therefore this is a rule on physical plans, which
+//! are made for each execution.
 
 use std::sync::Arc;
 

@@ -81,8 +81,8 @@ fn numbered(plan: &Arc<LogicalPlan>) -> Result<LogicalPlan> {
     numbered.project(columns.into_iter().chain([ordinal]))?.build()
 }
 
-/// Returns the columns of a plan without those that repeat an earlier one. DataFusion cannot partition by two columns
-/// that it knows to be equal.
+/// Returns the columns of a plan, except columns that repeat an earlier column. DataFusion cannot partition by two
+/// columns that it knows to be equal.
 fn partition_key(plan: &LogicalPlan, columns: &[Expr]) -> Vec<Expr> {
     match plan {
         LogicalPlan::SubqueryAlias(alias) => partition_key(&alias.input, columns),

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Suppose that each key column of a segment has codes, or numbers in a small range. The keys of a row then form a
-//! small number, the *index* of the row. An array maps each index to a group. When an index first occurs, its key
-//! values are looked up in the hash table of the partition (of the scan), once per segment and group. If all keys are
-//! numbers in small ranges in all segments, the segments share one array, and each group is looked up once. In other
-//! segments each row is looked up.
+//! small number, the *index* of the row. An array maps each index to a group. When an index first occurs in a segment,
+//! its key values are looked up in the hash table of the scan's partition. If all keys are numbers in small ranges in
+//! all segments, the segments share one array, and each group is looked up once. In other segments each row is looked
+//! up.
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::SchemaRef;

@@ -157,7 +157,7 @@ fn other_conditions_become_row_predicates_with_implied_bounds() {
     assert_eq!(bounded.row_predicates[0].columns(), [ColumnIndex(0), ColumnIndex(1)]);
 }
 
-/// The arms are those of the dynamic filter `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN .. END`.
+/// The arms occur in the dynamic filter `CASE hash % n WHEN 0 THEN .. WHEN 1 THEN .. END`.
 #[test]
 fn the_arms_of_a_partitioned_join_are_united() {
     let text = |text: &str| lit(ScalarValue::Utf8View(Some(text.to_owned())));
