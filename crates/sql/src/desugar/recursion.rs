@@ -40,7 +40,7 @@ pub(super) fn rewrite(query: &mut Query) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Whether the second part of a union reads the table that it defines.
+/// Whether the second part of a union in `WITH` reads the result of the union.
 fn is_recursive(table: &Cte) -> bool {
     let SetExpr::SetOperation { right, .. } = table.query.body.as_ref() else { return false };
     let name = normalize(&table.alias.name);

@@ -20,9 +20,9 @@ use datafusion::arrow::datatypes::{BinaryViewType, ByteViewType, DataType, Strin
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::Result;
 
-/// An array with at most this many buffers and at most [`BYTES_MAX`] bytes in them is not copied.
+/// An array with at most this many buffers, and at most [`BYTES_MAX`] bytes in them, is never copied.
 const BUFFERS_MAX: usize = 4;
-/// Maximum bytes in the buffers of an array that is not copied: see [`BUFFERS_MAX`].
+/// Bytes in the buffers up to which an array is never copied if it has at most [`BUFFERS_MAX`] buffers.
 const BYTES_MAX: usize = 1 << 20;
 /// An array with at most [`BUFFERS_MAX`] buffers is copied if they have more than this many bytes for each byte that it
 /// needs.

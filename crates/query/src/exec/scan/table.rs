@@ -168,8 +168,8 @@ impl TautTable {
         is_known.then(|| (self.stored.schema.column(column).logical_type, statistics))
     }
 
-    /// Estimated number of distinct values of a column. Assumes that delta rows bring new values at the same rate as
-    /// rows in blocks.
+    /// Estimated number of distinct values of a column. All values of a key of one column are distinct. For other
+    /// columns, delta rows are assumed to bring new values at the same rate as rows in blocks.
     pub fn distinct_estimate_of(&self, name: &str) -> Option<f64> {
         let (_, statistics) = self.statistics_of(name)?;
         let is_key = |key: &UniqueKey| self.stored.schema.index_of(name).is_some_and(|column| key.columns == [column]);

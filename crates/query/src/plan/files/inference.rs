@@ -80,7 +80,8 @@ fn is_integer(text: &str) -> bool {
     is_canonical && text.parse::<i64>().is_ok()
 }
 
-/// Whether a text is a floating-point number: it has a point, an exponent, or few enough digits, and no leading zeros.
+/// Whether a text is a floating-point number without leading zeros. Without a point and an exponent, it must have few
+/// enough digits.
 fn is_double(text: &str) -> bool {
     const DIGITS_MAX: usize = 15;
     let unsigned = text.strip_prefix('-').unwrap_or(text);
