@@ -29,8 +29,8 @@ const ROWS_PER_SELECTED_MIN: usize = 80;
 type CachedExtremes = Option<(Extreme, DerivedLookup)>;
 
 impl SegmentReader<'_> {
-    /// Rows that pass a column predicate, when no other predicate is left to evaluate and no row is excluded. Builds no
-    /// bitmap if extremes find the rows.
+    /// Rows that pass a column predicate, if it is the only predicate that remains to be evaluated and no row is
+    /// excluded. Builds no bitmap if extremes find the rows.
     pub(super) fn select_on_column(
         &mut self,
         planned: &PlannedPredicate<'_>,

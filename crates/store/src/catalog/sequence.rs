@@ -66,7 +66,7 @@ impl Sequence {
     /// Takes the next `count` numbers.
     ///
     /// # Errors
-    /// If fewer are left. None is taken then.
+    /// If fewer numbers remain. No number is taken then.
     pub(crate) fn take(&mut self, count: usize) -> Result<Vec<i64>, CommitError> {
         let (mut numbers, mut next) = (Vec::with_capacity(count), self.next());
         for _ in 0..count {

@@ -139,7 +139,7 @@ impl TautTable {
         Ok(ArrowSchema::new(indexes.iter().map(field).collect::<Result<Vec<_>>>()?))
     }
 
-    /// Keys whose columns are all visible, for the planner. Keys with nullable columns are left out, because
+    /// Keys whose columns are all visible, for the planner. Keys with nullable columns are omitted, because
     /// DataFusion's rules treat all nulls as equal.
     pub(crate) fn visible_keys(&self) -> Option<Constraints> {
         let index = |column: &ColumnIndex| self.visible.iter().position(|visible| *visible == column.index());
