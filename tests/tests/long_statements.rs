@@ -73,7 +73,7 @@ fn deeper_nesting_fails_with_its_limit() {
         assert!(error.contains("more than 1000 levels"), "{before}: {error}");
     }
     let error = session.execute(&format!("SELECT {}", around("(SELECT ", "1", ")", 17))).unwrap_err().to_string();
-    assert!(error.contains("more than 16 subqueries"), "{error}");
+    assert!(error.contains("more than 16 levels deep"), "{error}");
     assert_eq!(rows(&session, "SELECT 1"), ["1"]);
 }
 

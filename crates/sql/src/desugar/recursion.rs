@@ -34,7 +34,7 @@ pub(super) fn rewrite(query: &mut Query) -> ControlFlow<SqlError> {
         }
         return ControlFlow::Break(SqlError::unsupported(
             format!("{clause} in a recursive query"),
-            format!("{clause} behind the query that reads it is"),
+            format!("{clause} in a query that reads its result is"),
         ));
     }
     ControlFlow::Continue(())

@@ -25,8 +25,8 @@ pub(crate) fn check(statement: &PlannerStatement) -> Result<()> {
         return Ok(());
     }
     Err(SqlError::unsupported(
-        format!("more than {SUBQUERIES_MAX} subqueries of expressions in each other"),
-        "subqueries in FROM and in WITH, and joins, may stand in each other more often",
+        format!("nesting subqueries in expressions more than {SUBQUERIES_MAX} levels deep"),
+        "subqueries in FROM and WITH, and joins, can nest deeper",
     ))
 }
 

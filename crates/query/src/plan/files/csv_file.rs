@@ -370,8 +370,8 @@ impl Inference {
         } else if !names.iter().map(|name| comparable(name)).eq(self.names.iter().map(|name| comparable(name))) {
             let (found, wanted) = (names.join(", "), self.names.join(", "));
             let message = format!(
-                "its columns are ({found}), and those of {:?} are ({wanted}); files that are read together have the \
-                 same columns in the same order",
+                "its columns are ({found}), but the columns of {:?} are ({wanted}); files that are read together must \
+                 have the same columns in the same order",
                 self.first
             );
             return Err(message_error(path, message));
