@@ -588,7 +588,7 @@ impl QuerySession {
         let tables = match statement {
             Statement::Planned { statement, .. } | Statement::OpenPivot { statement } => read_tables(statement)?,
             Statement::Mutation { mutation, .. } => {
-                let is_other = |table: &&TableReference| table.table() != mutation.table.table();
+                let is_other = |table: &&TableReference| **table != mutation.table;
                 mutation.named_tables.iter().filter(is_other).cloned().collect()
             }
             Statement::ModifyingWith { statement, .. } => statement.read_tables(),

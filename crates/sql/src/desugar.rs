@@ -26,6 +26,7 @@ mod unions;
 mod values;
 mod wildcards;
 mod windows;
+mod with_names;
 
 use std::ops::ControlFlow;
 
@@ -42,6 +43,7 @@ pub use self::grouped_casts::NAMED_CAST;
 pub(crate) use self::output_names::make_names_distinct;
 pub(crate) use self::pivots::GROUPS;
 pub(crate) use self::values::rewrite_values_with_queries;
+use self::with_names::WithScopes;
 
 /// Rewrites syntax that the planner does not support, everywhere in a statement.
 ///
@@ -63,12 +65,14 @@ pub(crate) fn desugar(statement: &mut PlannerStatement) -> Result<(), SqlError> 
 struct Desugar {
     /// Number of function calls around the visited expression.
     function_depth: usize,
+    with: WithScopes,
 }
 
 impl VisitorMut for Desugar {
     type Break = SqlError;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        self.with.enter(query);
         recursion::rewrite(query)?;
         asof_joins::rewrite_in_body(&mut query.body)?;
         clauses::order_by_positions(query);
@@ -82,6 +86,11 @@ impl VisitorMut for Desugar {
         windows::resolve_in_query(query)?;
         merged_columns::rewrite_in_query(query)?;
         grouped_casts::name_in_query(query)
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        self.with.leave(query);
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<SqlError> {

@@ -14,8 +14,8 @@ use datafusion_common::TableReference;
 use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::resolve::resolve_table_references;
 use datafusion_sql::sqlparser::ast::{
-    Cte, Expr, Ident, Query, SelectItem, Statement as Ast, TableFactor, Visit, Visitor, WildcardAdditionalOptions,
-    With, visit_expressions,
+    Cte, Expr, Query, SelectItem, Statement as Ast, TableFactor, Visit, Visitor, WildcardAdditionalOptions, With,
+    visit_expressions,
 };
 
 use super::{Mutation, mutation_after_with};
@@ -94,7 +94,7 @@ impl ModifyingWith {
             } else if is_volatile(&cte.query) && !with.recursive {
                 let relation = format!("taut with {}", parts.len());
                 let query = std::mem::replace(&mut cte.query, all_rows(&relation));
-                parts.push(WithPart { name, relation, statement: query_part(*query, &visible)? });
+                parts.push(WithPart { name, relation, statement: query_part(*query, &visible) });
             }
             visible.cte_tables.push(cte);
         }
@@ -104,7 +104,7 @@ impl ModifyingWith {
         let main = if mutation_after_with(&main).is_some() {
             PartStatement::Mutation(Arc::new(mutation(main, &visible)?))
         } else {
-            query_part(main, &visible)?
+            query_part(main, &visible)
         };
         let statement = Arc::new(PlannerStatement::Statement(Box::new(ast.clone())));
         Ok(Some(Self { statement, parts, main }))
@@ -121,9 +121,9 @@ impl ModifyingWith {
 
     /// Tables that the statement reads. Changed tables are not included.
     pub fn read_tables(&self) -> Vec<TableReference> {
-        let changed: Vec<&str> = self.mutations().map(|mutation| mutation.table.table()).collect();
+        let changed: Vec<&TableReference> = self.mutations().map(|mutation| &mutation.table).collect();
         let (tables, _) = resolve_table_references(&self.statement, true).unwrap_or_default();
-        tables.into_iter().filter(|table| !changed.contains(&table.table())).collect()
+        tables.into_iter().filter(|table| !changed.contains(&table)).collect()
     }
 }
 
@@ -184,14 +184,14 @@ fn is_volatile(query: &Query) -> bool {
 }
 
 /// Converts a query to a part. Adds the preceding queries of the outer `WITH`, `visible`, to it.
-fn query_part(query: Query, visible: &With) -> Result<PartStatement> {
-    let query = with_visible(query, visible)?;
-    Ok(PartStatement::Query(Arc::new(PlannerStatement::Statement(Box::new(Ast::Query(Box::new(query)))))))
+fn query_part(query: Query, visible: &With) -> PartStatement {
+    let query = Box::new(with_visible(query, visible));
+    PartStatement::Query(Arc::new(PlannerStatement::Statement(Box::new(Ast::Query(query)))))
 }
 
 /// Converts a statement to a mutation. Adds the preceding queries of the outer `WITH`, `visible`, to its own ones.
 fn mutation(query: Query, visible: &With) -> Result<Mutation> {
-    let query = with_visible(query, visible)?;
+    let query = with_visible(query, visible);
     match query.with {
         Some(_) => Mutation::from_ast(Ast::Query(Box::new(query))),
         None => match mutation_after_with(&query) {
@@ -201,25 +201,16 @@ fn mutation(query: Query, visible: &With) -> Result<Mutation> {
     }
 }
 
-/// Adds the preceding queries of the outer `WITH`, `visible`, to the `WITH` of a query.
-///
-/// # Errors
-/// If a query of both has the same name, because other queries in `visible` may read that name.
-fn with_visible(mut query: Query, visible: &With) -> Result<Query> {
+/// Adds the preceding queries of the outer `WITH`, `visible`, to the `WITH` of a query. Their names differ, because
+/// desugaring renames an inner query that has the name of an outer one.
+fn with_visible(mut query: Query, visible: &With) -> Query {
     let mut with = visible.clone();
     if let Some(own) = query.with.take() {
         with.recursive |= own.recursive;
-        let is_known = |name: &Ident| with.cte_tables.iter().any(|cte| normalize(&cte.alias.name) == normalize(name));
-        if let Some(twice) = own.cte_tables.iter().find(|cte| is_known(&cte.alias.name)) {
-            return Err(SqlError::unsupported(
-                format!("WITH {} inside of a statement whose WITH has the name too", twice.alias.name),
-                "another name is",
-            ));
-        }
         with.cte_tables.extend(own.cte_tables);
     }
     query.with = Some(with).filter(|with| !with.cte_tables.is_empty());
-    Ok(query)
+    query
 }
 
 /// `SELECT * FROM relation`.
