@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use datafusion::common::{Column, DataFusionError, Result, SchemaError};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement;
 use taut_sql::QualifiedName;
 
@@ -57,9 +57,57 @@ pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) ->
     let distinct = distinct.map_err(|error| DataFusionError::External(Box::new(QueryError::from(error))))?;
     let statement = distinct.as_ref().unwrap_or(statement);
     match taut_sql::mark_order_by_all(statement) {
-        Some(marked) => order_all::order_by_all_columns(checked_plan(state, &marked).await?),
-        None => checked_plan(state, statement).await,
+        Some(marked) => order_all::order_by_all_columns(plan_with_any_names(state, &marked).await?),
+        None => plan_with_any_names(state, statement).await,
     }
+}
+
+/// Plans a statement in which a column may have the name of a column of a wildcard, as in `SELECT a, * FROM t`.
+async fn plan_with_any_names(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
+    let planned = checked_plan(state, statement).await;
+    if planned.as_ref().is_err_and(has_equal_names)
+        && let Some(marked) = taut_sql::mark_repeated_names(statement)
+        && let Ok(plan) = Box::pin(checked_plan(state, &marked)).await
+    {
+        return with_numbered_names(plan);
+    }
+    planned
+}
+
+/// Whether the planner has refused two columns of one name.
+fn has_equal_names(error: &DataFusionError) -> bool {
+    match error.find_root() {
+        DataFusionError::SchemaError(error, _) => matches!(
+            error.as_ref(),
+            SchemaError::DuplicateQualifiedField { .. }
+                | SchemaError::DuplicateUnqualifiedField { .. }
+                | SchemaError::AmbiguousReference { .. }
+        ),
+        DataFusionError::Plan(message) => message.starts_with("Projections require unique expression names"),
+        _ => false,
+    }
+}
+
+/// Gives the columns of a plan their names without marks. The second column of a name gets a number, as in `a, a_1`.
+fn with_numbered_names(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let columns = plan.schema().columns();
+    if !columns.iter().any(|column| taut_sql::unmarked_name(&column.name).is_some()) {
+        return Ok(plan);
+    }
+    let names: Vec<String> =
+        columns.iter().map(|column| taut_sql::unmarked_name(&column.name).unwrap_or(&column.name).to_owned()).collect();
+    let mut used: Vec<String> = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let mut numbered = (1..).map(|number| format!("{name}_{number}"));
+        let is_free = |other: &String| !names.contains(other) && !used.contains(other);
+        let new_name = match names[..index].contains(name) {
+            true => numbered.find(is_free).unwrap_or_else(|| name.clone()),
+            false => name.clone(),
+        };
+        used.push(new_name);
+    }
+    let renamed = columns.into_iter().zip(used).map(|(column, name)| Expr::Column(column).alias(name));
+    LogicalPlanBuilder::from(plan).project(renamed.collect::<Vec<_>>())?.build()
 }
 
 /// Plans a statement. Refuses `* REPLACE` of columns that do not exist.
