@@ -42,7 +42,9 @@ pub fn with_distinct_relations(
     match statement {
         PlannerStatement::Statement(ast) if needs_distinct_relations(ast) => {
             let mut ast = ast.clone();
-            match VisitMut::visit(&mut ast, &mut RelationRewriter::new(resolve)) {
+            let mut names = NameCollector::default();
+            let _: ControlFlow<()> = ast.visit(&mut names);
+            match VisitMut::visit(&mut ast, &mut RelationRewriter::new(resolve, names.0)) {
                 ControlFlow::Continue(()) => Ok(Some(PlannerStatement::Statement(ast))),
                 ControlFlow::Break(error) => Err(error),
             }
@@ -89,6 +91,19 @@ impl Visitor for SchemaFinder {
             Expr::CompoundIdentifier(parts) if parts.len() > 2 => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }
+    }
+}
+
+/// Visitor that collects the names of all relations.
+#[derive(Default)]
+struct NameCollector(BTreeSet<String>);
+
+impl Visitor for NameCollector {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        self.0.extend(reference_name(factor).map(|(name, _)| name));
+        ControlFlow::Continue(())
     }
 }
 
@@ -159,6 +174,8 @@ struct FromScope {
 
 struct RelationRewriter<'a> {
     resolve: &'a dyn Fn(&str) -> Option<QualifiedName>,
+    /// Names that qualify columns in the statement.
+    names: BTreeSet<String>,
     scopes: Vec<FromScope>,
     /// Queries in the `WITH` clauses around the visited part.
     with_queries: HashSet<*const Query>,
@@ -167,8 +184,17 @@ struct RelationRewriter<'a> {
 }
 
 impl<'a> RelationRewriter<'a> {
-    fn new(resolve: &'a dyn Fn(&str) -> Option<QualifiedName>) -> Self {
-        Self { resolve, scopes: Vec::new(), with_queries: HashSet::new(), bodies: HashSet::new() }
+    fn new(resolve: &'a dyn Fn(&str) -> Option<QualifiedName>, names: BTreeSet<String>) -> Self {
+        Self { resolve, names, scopes: Vec::new(), with_queries: HashSet::new(), bodies: HashSet::new() }
+    }
+
+    /// Alias for a relation. No relation of the statement has this name.
+    fn alias(&self, (schema, name): &QualifiedName) -> String {
+        let mut alias = format!("{schema}.{name}");
+        while self.names.contains(&alias) {
+            alias.push('.');
+        }
+        alias
     }
 
     /// Assigns aliases to the relations of a `SELECT`.
@@ -216,7 +242,7 @@ impl<'a> RelationRewriter<'a> {
             None if is_with() => None,
             None => (self.resolve)(&name),
         };
-        let new_alias = relation.as_ref().map(|(schema, name)| format!("{schema}.{name}"));
+        let new_alias = relation.as_ref().map(|relation| self.alias(relation));
         if let Some(new_alias) = &new_alias {
             *alias = Some(TableAlias { explicit: true, name: quoted(new_alias), columns: Vec::new(), at: None });
         }
