@@ -20,6 +20,7 @@ mod indexes;
 mod information_schema;
 mod insert_by_name;
 mod insert_values;
+mod joined_rows;
 mod keys;
 mod like;
 mod load;

@@ -40,6 +40,7 @@ use crate::error::SqlError;
 
 pub(crate) use self::asof_joins::mark_asof_joins;
 pub use self::grouped_casts::NAMED_CAST;
+pub(crate) use self::merged_columns::{expand_wildcard, merges_columns};
 pub(crate) use self::output_names::make_names_distinct;
 pub(crate) use self::pivots::GROUPS;
 pub(crate) use self::values::rewrite_values_with_queries;

@@ -28,9 +28,12 @@ use std::ops::Range;
 use datafusion_common::TableReference;
 use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::resolve::resolve_table_references;
-use datafusion_sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr, Statement as Ast, With};
+use datafusion_sql::sqlparser::ast::{
+    Expr, Query, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement as Ast, TableWithJoins,
+    WildcardAdditionalOptions, With,
+};
 
-use crate::desugar::make_names_distinct;
+use crate::desugar::{expand_wildcard, make_names_distinct, merges_columns};
 use crate::error::{Result, SqlError};
 use crate::listed_values::lists_values;
 use crate::syntax;
@@ -313,15 +316,48 @@ impl Mutation {
         Ok(query)
     }
 
-    /// Builds the query of `RETURNING`, over the rows of the relation [`WRITTEN`].
+    /// Builds the query of `RETURNING`, over the rows of the relation [`WRITTEN`] and the other relations of an
+    /// `UPDATE` or `DELETE`. The caller provides the rows of the other relations with those of [`WRITTEN`], see
+    /// [`Mutation::returns_joined_rows`].
     ///
-    /// Other tables of the statement are not visible in it: their columns cannot be returned.
+    /// The source of a `MERGE` is not visible in it: its columns cannot be returned.
     pub fn returning_query(&self) -> Option<Box<Query>> {
         let mut items = self.returning.clone()?;
         make_names_distinct(&mut items);
-        let mut query = syntax::select(items, vec![syntax::without_joins(syntax::table(WRITTEN, &self.alias))], None);
+        let mut from = vec![syntax::without_joins(syntax::table(WRITTEN, &self.alias))];
+        let expanded = self.joined().iter().map(expand_wildcard).collect::<Option<Vec<_>>>();
+        match expanded.filter(|_| self.joined().iter().any(merges_columns)) {
+            Some(expanded) => {
+                let of_target = SelectItemQualifiedWildcardKind::ObjectName(syntax::quoted(&self.alias).into());
+                let mut all = vec![SelectItem::QualifiedWildcard(of_target, WildcardAdditionalOptions::default())];
+                for (joined, columns) in expanded {
+                    from.push(joined);
+                    all.extend(columns);
+                }
+                let is_all = |item: &SelectItem| matches!(item, SelectItem::Wildcard(options) if *options == WildcardAdditionalOptions::default());
+                items =
+                    items.into_iter().flat_map(|item| if is_all(&item) { all.clone() } else { vec![item] }).collect();
+            }
+            None => from.extend(self.joined().iter().cloned()),
+        }
+        let mut query = syntax::select(items, from, None);
         query.with = self.with.clone();
         Some(query)
+    }
+
+    /// Whether `RETURNING` can name columns of other relations. The query of the changes must then return the columns
+    /// of all its relations, behind the other columns.
+    pub fn returns_joined_rows(&self) -> bool {
+        self.returning.is_some() && !self.joined().is_empty()
+    }
+
+    /// Relations in the `FROM` of an `UPDATE`, or the `USING` of a `DELETE`.
+    fn joined(&self) -> &[TableWithJoins] {
+        match &self.parts {
+            Parts::Update(update) => &update.from,
+            Parts::Delete(delete) => &delete.using,
+            Parts::Insert(_) | Parts::Merge(_) => &[],
+        }
     }
 }
 

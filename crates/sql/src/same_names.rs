@@ -81,6 +81,10 @@ impl Visitor for SchemaFinder {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         if let Some((name, written)) = reference_name(factor) {
+            // Another relation has the name of the table that the statement changes.
+            if name == TARGET {
+                return ControlFlow::Break(());
+            }
             self.names.entry(name).or_default().insert(written.and_then(|name| name.schema));
         }
         ControlFlow::Continue(())
@@ -231,10 +235,18 @@ impl<'a> RelationRewriter<'a> {
             return Some(Binding { name, relation: None, alias: None });
         };
         let Some(written) = written else {
-            // The table that a statement changes has its name as the alias.
             let changed = written_name(table).filter(|table| [TARGET, WRITTEN].contains(&table.name.as_str()));
-            let relation = changed.and_then(|table| (self.resolve)(&table.name)).filter(|(_, table)| *table == name);
-            return Some(Binding { name, relation, alias: None });
+            let relation = changed.and_then(|table| (self.resolve)(&table.name));
+            // The table that a statement changes has its name as the alias, unless another relation has this name.
+            return Some(match relation {
+                Some(relation) if name == TARGET => {
+                    Binding { name: relation.1.clone(), relation: Some(relation), alias: Some(name) }
+                }
+                relation => {
+                    let relation = relation.filter(|(_, table)| *table == name);
+                    Binding { name, relation, alias: None }
+                }
+            });
         };
         let is_with = || self.scopes.iter().any(|scope| scope.with.contains(&name));
         let relation = match written.schema {
@@ -262,11 +274,7 @@ impl<'a> RelationRewriter<'a> {
         match parts {
             [name] => match named(name).as_deref() {
                 Some([binding]) => Ok(binding.alias.clone()),
-                Some(several) => match several.iter().find(|binding| binding.alias.is_none()) {
-                    // The table that a statement changes.
-                    Some(target) => Ok(target.alias.clone()),
-                    None => Err(SqlError::AmbiguousTable { name: name.clone() }),
-                },
+                Some(_) => Err(SqlError::AmbiguousTable { name: name.clone() }),
                 None => Ok(None),
             },
             [schema, name] => {

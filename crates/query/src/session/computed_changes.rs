@@ -72,7 +72,8 @@ impl QuerySession {
         let returned = match returning {
             // Subqueries of RETURNING read the tables as they were before the statement.
             Some(query) => {
-                let rows = self.run_returning(&planned.changes, (table, rows.returned), query, parameters).await?;
+                let rows =
+                    self.run_returning(&planned.changes, (table, rows.returned), (mutation, query), parameters).await?;
                 Some(ReturnedBatches { schema: rows.schema(), batches: rows.try_collect().await? })
             }
             None => None,

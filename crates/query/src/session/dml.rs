@@ -24,6 +24,7 @@ use taut_types::{ColumnIndex, is_temporary_relation};
 use super::computed_changes::ReturnedBatches;
 use super::index_columns::{inferred_key, visible_schema, with_generated};
 use super::insert_values::{InsertTarget, is_small_list};
+use super::joined_rows::{read_joined_rows, with_joined_columns};
 use super::queries::positional;
 use super::returned_rows::check_returning;
 use super::sequences::restart_owned;
@@ -203,9 +204,10 @@ impl QuerySession {
         table: &Arc<Table>,
     ) -> Result<PlannedMutation> {
         let MutationRequest { mutation, names, parameters, .. } = request;
-        let BoundMutation { query, keys, assigned } = bind_mutation(mutation, table)?;
+        let BoundMutation { mut query, keys, assigned } = bind_mutation(mutation, table)?;
         let changes = changes.with_assigned_columns(assigned);
-        let mut state = self.target_state(&changes, table, *names)?;
+        let returns_joined_rows = mutation.returns_joined_rows() && request.analyze.is_none();
+        let mut state = self.target_state(&changes, table, names.filter(|_| !returns_joined_rows))?;
         if mutation.kind != MutationKind::Insert
             && let Some(options) = state.config_mut().options_mut().extensions.get_mut::<TautOptions>()
         {
@@ -218,7 +220,7 @@ impl QuerySession {
         if !request.is_part {
             check_parameters(&statement, mutation, parameters)?;
         }
-        let plan = match request.analyze {
+        let mut plan = match request.analyze {
             None => plan_part(&state, statement, parameters).await?,
             // Planned with its `EXPLAIN`, so that the planner checks the options.
             Some(options) => match plan_part(&state, explain_statement(statement, options), parameters).await? {
@@ -226,6 +228,10 @@ impl QuerySession {
                 plan => plan,
             },
         };
+        if returns_joined_rows {
+            plan = with_joined_columns(plan, &mutation.alias)?;
+            query.outputs.columns.end = plan.schema().fields().len();
+        }
         let mut physical = create_uninterruptible_plan(&state, &plan).await?;
         let columns = &query.outputs.columns;
         let ordered = match mutation.kind {
@@ -388,7 +394,7 @@ impl QuerySession {
             None => None,
             Some(query) => {
                 let written = MemTable::try_new(visible_schema(table)?.arrow(), vec![vec![]])?;
-                let state = self.written_state(changes, (table, written));
+                let state = self.written_state(changes, (table, Arc::new(written)));
                 let plan = statement_to_plan(&state, &engine_query(query)).await?;
                 let returning =
                     TypedPlan::infer(plan, values).and_then(|query| Returning::compile(query, table, &state));
@@ -424,22 +430,40 @@ impl QuerySession {
         &self,
         changes: &Changes,
         written: (&Table, MemTable),
-        query: Box<Query>,
+        (mutation, query): (&Mutation, Box<Query>),
         parameters: &Parameters,
     ) -> Result<datafusion::execution::SendableRecordBatchStream> {
-        let state = self.written_state(changes, written);
-        let plan = plan_part(&state, engine_query(query), parameters).await?;
-        check_returning(&plan)?;
+        let (state, plan) = self.plan_returning(changes, written, (mutation, query), parameters).await?;
         // Computes all rows now, so that an error occurs before the commit.
         collect_as_stream(create_physical_plan(&state, &plan).await?, &state).await
     }
 
+    /// Plans the query of a `RETURNING` over the written rows.
+    pub(super) async fn plan_returning(
+        &self,
+        changes: &Changes,
+        (table, written): (&Table, MemTable),
+        (mutation, query): (&Mutation, Box<Query>),
+        parameters: &Parameters,
+    ) -> Result<(SessionState, LogicalPlan)> {
+        let rows: Arc<dyn TableProvider> = Arc::new(written);
+        let columns = || MemTable::try_new(visible_schema(table)?.arrow(), vec![vec![]]).map_err(QueryError::from);
+        let visible = if mutation.returns_joined_rows() { Arc::new(columns()?) } else { Arc::clone(&rows) };
+        let state = self.written_state(changes, (table, visible));
+        let mut plan = plan_part(&state, engine_query(query), parameters).await?;
+        if mutation.returns_joined_rows() {
+            plan = read_joined_rows(plan, &rows)?;
+        }
+        check_returning(&plan)?;
+        Ok((state, plan))
+    }
+
     /// State in which the query of a `RETURNING` is planned and run.
-    pub(super) fn written_state(&self, changes: &Changes, (table, written): (&Table, MemTable)) -> SessionState {
+    fn written_state(&self, changes: &Changes, (table, written): (&Table, Arc<dyn TableProvider>)) -> SessionState {
         let mut catalog = self.catalog(changes.snapshot(), None);
         // Rows may still violate foreign keys, whose actions run at the end of the statement.
         catalog.are_keys_valid = false;
-        catalog.relations.push((WRITTEN.into(), Arc::new(written)));
+        catalog.relations.push((WRITTEN.into(), written));
         catalog.changed = Some(table.name.clone());
         catalog.state(self.context.state())
     }

@@ -23,7 +23,7 @@ use super::dml::{
     BoundMutation, MutationRequest, bind_mutation, check_parameters, engine_query, explain_statement, plan_part,
 };
 use super::modifying_with::RelationsGuard;
-use super::returned_rows::{ReturnedRows, check_returning};
+use super::returned_rows::ReturnedRows;
 use super::{Outcome, QuerySession, collect_as_stream, stream_of_batches};
 use crate::error::{QueryError, Result};
 use crate::exec::insert::InsertExec;
@@ -128,9 +128,8 @@ impl QuerySession {
             (table, mutation.kind),
             planned.state.config_options(),
         )?;
-        let state = self.written_state(&planned.changes, (table, no_rows.returned));
-        let plan = plan_part(&state, engine_query(query), parameters).await?;
-        check_returning(&plan)?;
+        let written = (table.as_ref(), no_rows.returned);
+        let (state, plan) = self.plan_returning(&planned.changes, written, (mutation, query), parameters).await?;
         let schema = state.create_physical_plan(&plan).await?.schema();
         withdraw_reads(&state);
         Ok(Some(schema))

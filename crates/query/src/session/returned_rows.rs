@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::arrow::error::Result as ArrowResult;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
@@ -37,7 +37,7 @@ pub(super) fn check_returning(plan: &LogicalPlan) -> datafusion::common::Result<
 
 /// Rows of a mutation with `RETURNING`.
 pub(super) struct ReturnedRows {
-    /// Rows that `RETURNING` reads.
+    /// Rows that `RETURNING` reads: the visible columns of the table, then columns of joined relations.
     pub returned: MemTable,
     /// Rows to insert into the table. Not used for `DELETE`.
     pub inserted: MemTable,
@@ -74,11 +74,27 @@ impl ReturnedRows {
             let inserted = coerce_all(Coercion::for_table(&columns, table)?.in_zone(config), &inserted)?;
             return Ok(Self { returned: visible_table(returned)?, inserted: mem_table(inserted)? });
         }
+        let (own, joined): (Vec<usize>, Vec<usize>) =
+            (0..schema.fields().len()).partition(|index| *index < table.schema.len());
+        let own_schema = Arc::new(schema.project(&own).map_err(DataFusionError::from)?);
+        let own_batches = batches.iter().map(|batch| batch.project(&own)).collect::<ArrowResult<Vec<_>>>();
         let coercion = match kind {
-            MutationKind::Delete => Coercion::new(schema, &table.schema, &table.name)?,
-            _ => Coercion::for_table(schema, table)?.in_zone(config),
+            MutationKind::Delete => Coercion::new(&own_schema, &table.schema, &table.name)?,
+            _ => Coercion::for_table(&own_schema, table)?.in_zone(config),
         };
-        let batches = coerce_all(coercion, &batches)?;
-        Ok(Self { returned: visible_table(batches.clone())?, inserted: mem_table(batches)? })
+        let own_batches = coerce_all(coercion, &own_batches.map_err(DataFusionError::from)?)?;
+        if joined.is_empty() {
+            return Ok(Self { returned: visible_table(own_batches.clone())?, inserted: mem_table(own_batches)? });
+        }
+        let columns = table.visible_columns().map(|column| table.schema.arrow().field(column.index()).clone());
+        let joined_fields = joined.iter().map(|index| schema.field(*index).clone());
+        let returned = Arc::new(Schema::new(columns.chain(joined_fields).collect::<Vec<_>>()));
+        let rows = own_batches.iter().zip(&batches).map(|(own, whole)| {
+            let columns = visible.iter().map(|index| own.column(*index));
+            let columns = columns.chain(joined.iter().map(|index| whole.column(*index))).cloned().collect();
+            RecordBatch::try_new(Arc::clone(&returned), columns)
+        });
+        let rows = rows.collect::<ArrowResult<Vec<_>>>().map_err(DataFusionError::from)?;
+        Ok(Self { returned: MemTable::try_new(returned, vec![rows])?, inserted: mem_table(own_batches)? })
     }
 }

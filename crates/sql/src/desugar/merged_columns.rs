@@ -42,6 +42,22 @@ pub(super) fn rewrite_in_select(select: &mut Select) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
+/// Expands `*` over an item of `FROM` whose joins may merge columns. Also returns the item with its joins rewritten.
+/// Returns `None` if the item cannot be rewritten.
+pub(crate) fn expand_wildcard(from: &TableWithJoins) -> Option<(TableWithJoins, Vec<SelectItem>)> {
+    let (mut merged, mut from) = (Merged::default(), from.clone());
+    match merged.add(&mut from) {
+        ControlFlow::Continue(()) => Some((from, merged.all_columns_but(WildcardAdditionalOptions::default())?)),
+        ControlFlow::Break(_) => None,
+    }
+}
+
+/// Whether a join of an item of `FROM` merges columns by `USING`.
+pub(crate) fn merges_columns(from: &TableWithJoins) -> bool {
+    let mut joins = from.joins.iter().map(|join| &join.join_operator);
+    joins.any(|join| is_using(join) || merges_nullable_columns(join))
+}
+
 fn is_output(select: &Select, expression: &Expr) -> bool {
     let Expr::Identifier(name) = expression else { return false };
     select.projection.iter().any(|item| match item {

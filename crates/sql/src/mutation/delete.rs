@@ -14,7 +14,7 @@ use crate::syntax::{aliased, select, without_joins};
 /// The parts of a `DELETE`.
 #[derive(Clone, Debug)]
 pub(super) struct Delete {
-    using: Vec<TableWithJoins>,
+    pub using: Vec<TableWithJoins>,
     selection: Option<Expr>,
     order_by: Vec<OrderByExpr>,
     limit: Option<Expr>,
@@ -30,9 +30,9 @@ pub(super) fn split(delete: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
     let [table] = from.as_slice() else {
         return Err(SqlError::unsupported("DELETE from several tables", allowed));
     };
-    let target = Target::single_table("DELETE", table, "DELETE FROM t USING")?;
+    let mut target = Target::single_table("DELETE", table, "DELETE FROM t USING")?;
     let using = delete.using.unwrap_or_default();
-    target.check_names(&using)?;
+    target.set_apart_from(&using)?;
     reject_limit("DELETE with USING", delete.limit.is_some() && !using.is_empty())?;
     let parts = Delete { using, selection: delete.selection, order_by: delete.order_by, limit: delete.limit };
     Ok((target, Parts::Delete(parts), delete.returning))

@@ -193,22 +193,43 @@ impl Target {
         columns.iter().position(is_named).ok_or_else(|| not_found(last))
     }
 
-    /// Returns an error if a relation has the same name as the target.
-    pub fn check_names<'a>(&self, relations: impl IntoIterator<Item = &'a TableWithJoins>) -> Result<()> {
+    /// Gives the target an internal name if another relation of the statement has its name in another schema, as in
+    /// `UPDATE t ... FROM sales.t`. The planner compares the schemas.
+    ///
+    /// # Errors
+    /// If a relation has the same name, and can be no table of another schema.
+    pub fn set_apart_from(&mut self, relations: &[TableWithJoins]) -> Result<()> {
+        let mut has_namesake = false;
         for relation in relations {
-            self.check_name(&relation.relation)?;
-            for join in &relation.joins {
-                self.check_name(&join.relation)?;
+            let joined = relation.joins.iter().map(|join| &join.relation);
+            for factor in std::iter::once(&relation.relation).chain(joined) {
+                match factor {
+                    TableFactor::NestedJoin { table_with_joins, alias: None } => {
+                        let mut inner = self.clone();
+                        inner.set_apart_from(std::slice::from_ref(table_with_joins))?;
+                        has_namesake |= inner.alias != self.alias;
+                    }
+                    TableFactor::Table { name, alias: None, args: None, .. }
+                        if name.0.len() > 1 || self.table.schema().is_some() =>
+                    {
+                        let is_unaliased = self.alias == self.table.table();
+                        has_namesake |= is_unaliased && relation_name(factor).is_some_and(|name| name == self.alias);
+                        if !is_unaliased {
+                            self.check_name(factor)?;
+                        }
+                    }
+                    other => self.check_name(other)?,
+                }
             }
+        }
+        if has_namesake {
+            TARGET.clone_into(&mut self.alias);
         }
         Ok(())
     }
 
-    /// Returns an error if `factor` has the same name as the target, or contains a relation that has.
+    /// Returns an error if a relation has the same name as the target.
     pub fn check_name(&self, factor: &TableFactor) -> Result<()> {
-        if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
-            return self.check_names([table_with_joins.as_ref()]);
-        }
         if relation_name(factor).is_some_and(|name| name == self.alias) {
             return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: self.alias.clone() });
         }

@@ -14,7 +14,7 @@ use crate::syntax::{aliased, select, without_joins};
 #[derive(Clone, Debug)]
 pub(super) struct Update {
     assignments: Vec<Assignment>,
-    from: Vec<TableWithJoins>,
+    pub from: Vec<TableWithJoins>,
     selection: Option<Expr>,
     limit: Option<Expr>,
 }
@@ -30,12 +30,12 @@ pub(super) fn split(update: Ast) -> Result<(Target, Parts, Option<Vec<SelectItem
         ],
         "UPDATE t SET a = 1 FROM u WHERE t.b = u.b RETURNING t.a is",
     )?;
-    let target = Target::single_table("UPDATE", &update.table, "UPDATE t SET ... FROM")?;
+    let mut target = Target::single_table("UPDATE", &update.table, "UPDATE t SET ... FROM")?;
     let from = match update.from {
         Some(UpdateTableFromKind::AfterSet(from)) => from,
         _ => Vec::new(),
     };
-    target.check_names(&from)?;
+    target.set_apart_from(&from)?;
     reject_limit("UPDATE with FROM", update.limit.is_some() && !from.is_empty())?;
     let parts = Update { assignments: update.assignments, from, selection: update.selection, limit: update.limit };
     Ok((target, Parts::Update(parts), update.returning))
