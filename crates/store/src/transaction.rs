@@ -8,7 +8,7 @@
 mod keys;
 mod reads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::{BooleanArray, RecordBatch};
@@ -24,7 +24,7 @@ use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, intersects};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{LockConflict, TransactionId};
 use crate::relocations::RelocationsSince;
-use crate::{Catalog, CatalogEdit, SequenceId, Store, Synchronous, Table, TableId};
+use crate::{Catalog, CatalogEdit, Sequence, SequenceId, Store, Synchronous, Table, TableId};
 
 use self::reads::ReadSet;
 
@@ -72,6 +72,9 @@ struct TransactionChanges {
     base: Arc<Catalog>,
     /// Tables whose rows no other transaction may change, each with its content version in `base`.
     unchanged: BTreeMap<TableId, u64>,
+    /// Sequences from which no other transaction may take numbers, because this one has altered them. Each has its last
+    /// number and whether that was taken.
+    altered: BTreeMap<SequenceId, (i64, bool)>,
 }
 
 /// Inserts of a transaction into the delta of one table, and its deletions from the table.
@@ -86,7 +89,8 @@ struct TableRows {
 impl TransactionChanges {
     fn new(snapshot: Arc<Catalog>, store: &Store) -> Self {
         let edit = store.edit(&snapshot);
-        Self { edit, rows: BTreeMap::new(), base: Arc::clone(&snapshot), snapshot, unchanged: BTreeMap::new() }
+        let (rows, unchanged, altered) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { edit, rows, base: Arc::clone(&snapshot), snapshot, unchanged, altered }
     }
 
     /// Whether a change relocates rows that the transaction inserted or deleted.
@@ -96,6 +100,45 @@ impl TransactionChanges {
         let is_deleted = |container| rows.deleted.segments().any(|(deleted_from, ..)| deleted_from == container);
         old.blocks.iter().filter_map(|block| ContainerId::of(*block)).any(is_deleted)
             || old.pages.iter().any(|(page, _)| rows.pages.contains(page) || is_deleted(*page))
+    }
+
+    /// Ids of the sequences that the transaction has created, altered or restarted.
+    fn own_sequences(&self) -> BTreeSet<SequenceId> {
+        let own = self.edit.changes().iter().filter_map(|change| match change {
+            Change::CreateSequence { sequence } | Change::AlterSequence { sequence, restarts: true } => {
+                Some(sequence.id)
+            }
+            _ => None,
+        });
+        own.collect()
+    }
+
+    /// Takes over the numbers that a later state of the transaction has taken from sequences of this state. The numbers
+    /// that it took after it altered such a sequence again belong to the altered sequence.
+    fn keep_numbers(&mut self, later: &Self) -> Result<(), CommitError> {
+        let mut own = self.own_sequences();
+        let known = self.edit.changes().len();
+        let (before, since) = later.edit.changes().split_at(known.min(later.edit.changes().len()));
+        // A later number replaces an earlier one at the end of the list.
+        let replaced = before.last().filter(|change| matches!(change, Change::AdvanceSequence { .. }));
+        for change in replaced.into_iter().chain(since) {
+            match change {
+                Change::AdvanceSequence { sequence, .. } if own.contains(sequence) => {
+                    self.edit.apply_and_record(change.clone())?;
+                }
+                Change::AlterSequence { sequence, restarts } => {
+                    let old = self.edit.catalog().sequence_of(sequence.id);
+                    let is_renamed =
+                        |old: &Sequence| old.is_defined_as(&Sequence { name: old.name.clone(), ..sequence.clone() });
+                    if *restarts || !old.is_some_and(is_renamed) {
+                        own.remove(&sequence.id);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.publish();
+        Ok(())
     }
 
     /// Updates the snapshot to the current catalog of the edit.
@@ -111,6 +154,7 @@ impl TransactionChanges {
     fn rebased_on(&self, snapshot: Arc<Catalog>, store: &Store) -> Result<Self, CommitError> {
         let mut changes = Self::new(snapshot, store);
         changes.unchanged.clone_from(&self.unchanged);
+        changes.altered.clone_from(&self.altered);
         self.redo_changes(&mut changes.edit)?;
         for (table, rows) in &self.rows {
             let Some(own_table) = self.edit.catalog().table_of(*table) else { continue };
@@ -225,8 +269,8 @@ impl Transaction {
         Ok(preview)
     }
 
-    /// Takes the next `count` numbers of a sequence. A rollback does not undo this, unless this transaction has created
-    /// or restarted the sequence.
+    /// Takes the next `count` numbers of a sequence. A rollback does not undo this, unless this transaction has
+    /// created, altered or restarted the sequence.
     ///
     /// # Errors
     /// If the sequence does not exist, has fewer than `count` numbers left, or the log cannot be written.
@@ -238,7 +282,7 @@ impl Transaction {
     }
 
     /// Sets the last number of a sequence, or the next one if `is_called` is false. A rollback does not undo this,
-    /// unless this transaction has created or restarted the sequence.
+    /// unless this transaction has created, altered or restarted the sequence.
     ///
     /// # Errors
     /// If the sequence does not exist, the number is not within its limits, or the log cannot be written.
@@ -249,15 +293,32 @@ impl Transaction {
         }
     }
 
-    /// Whether this transaction has created or restarted a sequence. No other transaction then sees this version of it.
+    /// Whether this transaction has created, altered or restarted a sequence. No other transaction then sees this
+    /// version of it.
     fn has_own_version(&self, id: SequenceId) -> bool {
-        let is_change = |change: &Change| match change {
-            Change::CreateSequence { sequence } | Change::AlterSequence { sequence, restarts: true } => {
-                sequence.id == id
-            }
-            _ => false,
-        };
-        self.state.lock().changes.edit.changes().iter().any(is_change)
+        self.state.lock().changes.own_sequences().contains(&id)
+    }
+
+    /// Prepares a change of the definition of a sequence. The transaction then has its own version of the sequence,
+    /// which continues after the numbers taken so far. It fails to commit if others take numbers meanwhile.
+    ///
+    /// # Errors
+    /// If the sequence does not exist.
+    pub fn alter_own_sequence(&self, id: SequenceId) -> Result<(), CommitError> {
+        if self.has_own_version(id) {
+            return Ok(());
+        }
+        let newest = self.store.newest_unpublished();
+        let missing = || CommitError::NoSequence { sequence: id };
+        let &Sequence { last, is_called, .. } = newest.sequence_of(id).ok_or_else(missing)?;
+        let mut state = self.state.lock();
+        let mut changes = state.changes.clone();
+        let own = changes.edit.catalog().sequence_of(id).cloned().ok_or_else(missing)?;
+        changes.edit.alter_sequence(Sequence { last, is_called, ..own }, true)?;
+        changes.altered.insert(id, (last, is_called));
+        changes.publish();
+        state.changes = changes;
+        Ok(())
     }
 
     /// The database as this transaction sees it.
@@ -411,7 +472,8 @@ impl Transaction {
         state.savepoints.push((name.to_owned(), state.changes.clone()));
     }
 
-    /// Undoes all changes since the newest savepoint with this name. The savepoint remains.
+    /// Undoes all changes since the newest savepoint with this name, except for the numbers that were taken from
+    /// sequences. The savepoint remains.
     ///
     /// # Errors
     /// If there is no savepoint of that name.
@@ -419,7 +481,9 @@ impl Transaction {
         let state = &mut *self.state.lock();
         let index = savepoint_index(&state.savepoints, name)?;
         state.savepoints.truncate(index + 1);
-        state.changes = state.savepoints[index].1.clone();
+        let mut changes = state.savepoints[index].1.clone();
+        changes.keep_numbers(&state.changes)?;
+        state.changes = changes;
         Ok(())
     }
 
@@ -510,6 +574,12 @@ impl TransactionChanges {
             let newest = edit.catalog().table_of(*table).ok_or(CommitError::NoTable { table: *table })?;
             if newest.content_version != *version {
                 return Err(CommitError::RowsChanged { table: newest.name.clone() });
+            }
+        }
+        for (id, (last, is_called)) in &self.altered {
+            let newest = edit.catalog().sequence_of(*id).ok_or(CommitError::NoSequence { sequence: *id })?;
+            if (newest.last, newest.is_called) != (*last, *is_called) {
+                return Err(CommitError::SequenceChanged { sequence: newest.name.clone() });
             }
         }
         for change in self.edit.changes() {

@@ -193,6 +193,12 @@ impl QuerySession {
             SequenceChange::Options(options) => self.named_owner(options)?,
             SequenceChange::Rename(_) => None,
         };
+        if let SequenceChange::Options(_) = change
+            && let Some((transaction, _)) = self.transaction()
+            && let Some(sequence) = self.snapshot().sequence(name)
+        {
+            transaction.alter_own_sequence(sequence.id)?;
+        }
         self.changes().commit_last(|edit| {
             let sequence = edit.catalog().sequence(name).cloned().ok_or_else(|| QueryError::no_relation(name))?;
             match change {
@@ -318,6 +324,9 @@ impl QuerySession {
                 _ => problem("is not an identity column"),
             };
         };
+        if let (IdentityChange::Alter { .. }, Some((transaction, _))) = (change, self.transaction()) {
+            transaction.alter_own_sequence(sequence)?;
+        }
         target.commit(|edit| match change {
             IdentityChange::Add(_) => problem("is already an identity column"),
             IdentityChange::Set { identity, .. } => Ok(change_constraints(edit, table.id, |constraints| {
