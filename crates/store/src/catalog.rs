@@ -134,8 +134,9 @@ pub struct View {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub search_path: Vec<String>,
     /// The tables and views that the query reads, by name, each with the columns that it had when the view was created.
-    /// The view does not see columns that were added since then. Such a table or view can be neither dropped nor
-    /// renamed. Empty for views from before format version 12, which see all columns.
+    /// The view does not see columns that were added since then. Also the sequences that the query names, without
+    /// columns. Such a relation can be neither dropped nor renamed. Empty for views from before format version 12,
+    /// which see all columns.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub relations: BTreeMap<String, Vec<String>>,
 }

@@ -595,8 +595,9 @@ impl TransactionChanges {
         self.edit.changes().iter().try_for_each(|change| edit.apply_and_record(change.clone()))
     }
 
-    /// Checks that no other transaction has created a view on a table whose columns this one drops or changes. Also
-    /// checks that none has changed what a new view of this one reads, or the view that it replaces.
+    /// Checks that no other transaction has created a view on a table whose columns this one drops or changes, or on a
+    /// sequence that it drops. Also checks that none has changed what a new view of this one reads, or the view that it
+    /// replaces.
     fn check_views(&self, change: &Change, newest: &Catalog) -> Result<(), CommitError> {
         match change {
             Change::DropColumn { table, .. } | Change::RenameColumn { table, .. } | Change::SetType { table, .. } => {
@@ -606,10 +607,20 @@ impl TransactionChanges {
                     false => Err(CommitError::ConstraintsChanged { table: before.name.clone() }),
                 }
             }
+            Change::DropSequence { sequence } => {
+                let Some(before) = self.base.sequence_of(*sequence) else { return Ok(()) };
+                match self.base.views_on(&before.name).eq(newest.views_on(&before.name)) {
+                    true => Ok(()),
+                    false => Err(CommitError::SequenceChanged { sequence: before.name.clone() }),
+                }
+            }
             Change::CreateView { view, .. } => {
                 let schema = |catalog: &Catalog, name: &str| catalog.table(name).map(|table| Arc::clone(&table.schema));
+                let sequence = |catalog: &Catalog, name: &str| catalog.sequence(name).map(|sequence| sequence.id);
                 let is_same = |name: &String| {
-                    schema(&self.base, name) == schema(newest, name) && self.base.view(name) == newest.view(name)
+                    schema(&self.base, name) == schema(newest, name)
+                        && self.base.view(name) == newest.view(name)
+                        && sequence(&self.base, name) == sequence(newest, name)
                 };
                 let has_same_readers = self.base.views_on(&view.name).eq(newest.views_on(&view.name));
                 match view.relations.keys().all(is_same) && has_same_readers && is_same(&view.name) {

@@ -25,5 +25,6 @@ pub use index_columns::{
 };
 pub use indexes::add_key_indexes;
 pub use sequence_names::{
-    default_of_sequence, qualified_default, renamed_sequence, sequences_of_default, with_named_sequences,
+    default_of_sequence, qualified_default, query_with_named_sequences, renamed_sequence, sequences_of_default,
+    with_named_sequences,
 };

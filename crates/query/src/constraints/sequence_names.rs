@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use datafusion::common::TableReference;
 use datafusion::sql::sqlparser::ast;
 use taut_sql::{PUBLIC, name_of_reference, parse_expression};
-use taut_types::{quote_identifier, relation_sql};
+use taut_types::{quote_identifier, relation_sql, split_relation_name};
 
 const SEQUENCE_FUNCTIONS: [&str; 3] = ["nextval", "currval", "setval"];
 
@@ -42,6 +42,26 @@ pub fn with_named_sequences(sql: &str, mut name: impl FnMut(&TableReference) -> 
         }
     });
     named.unwrap_or_else(|| sql.to_owned())
+}
+
+/// Replaces the sequences of a query that its calls, such as `nextval('s')`, name by a literal. `name` returns the name
+/// for a reference in the query. The query then names the sequence with its schema.
+///
+/// # Errors
+/// If `name` returns an error.
+pub fn query_with_named_sequences<E>(
+    query: &mut ast::Statement,
+    mut name: impl FnMut(&TableReference) -> Result<String, E>,
+) -> Result<(), E> {
+    let mut error = None;
+    rename_in(query, &mut |text| match name(&TableReference::parse_str(text)) {
+        Ok(name) => {
+            let (schema, name) = split_relation_name(&name);
+            *text = format!("{}.{}", quote_identifier(&schema), quote_identifier(&name));
+        }
+        Err(found) => error = error.take().or(Some(found)),
+    });
+    error.map_or(Ok(()), Err)
 }
 
 /// Returns a stored default in which the names of sequences have their schemas, so that they do not depend on the
@@ -82,7 +102,13 @@ fn for_each_sequence(sql: &str, mut change: impl FnMut(&mut String)) -> Option<S
 /// changed default, or `None` if it cannot be parsed.
 fn for_each_relation_sql(sql: &str, mut change: impl FnMut(&mut String)) -> Option<String> {
     let mut expression = parse_expression(sql).ok()?;
-    let _: ControlFlow<()> = ast::visit_expressions_mut(&mut expression, |part| {
+    rename_in(&mut expression, &mut change);
+    Some(expression.to_string())
+}
+
+/// Calls `change` with the SQL text of each sequence name in a syntax tree.
+fn rename_in(tree: &mut impl ast::VisitMut, change: &mut impl FnMut(&mut String)) {
+    let _: ControlFlow<()> = ast::visit_expressions_mut(tree, |part| {
         if let ast::Expr::Function(function) = part
             && SEQUENCE_FUNCTIONS.iter().any(|known| function.name.to_string().eq_ignore_ascii_case(known))
             && let ast::FunctionArguments::List(list) = &mut function.args
@@ -94,5 +120,4 @@ fn for_each_relation_sql(sql: &str, mut change: impl FnMut(&mut String)) -> Opti
         }
         ControlFlow::Continue(())
     });
-    Some(expression.to_string())
 }

@@ -11,14 +11,15 @@ use datafusion::common::TableReference;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as PlannerStatement;
 use taut_sql::{ObjectKind, Parameters, SqlError, Statement, type_name};
 use taut_store::{Catalog, CommentTarget, View};
 use taut_types::unqualified_name;
 
 use super::index_columns::with_hidden_groups;
-use super::names::{dependent_views, view_text};
+use super::names::{check_kind, dependent_views, view_text};
 use super::{Done, Outcome, QuerySession, option_pairs};
-use crate::constraints::add_key_indexes;
+use crate::constraints::{add_key_indexes, query_with_named_sequences};
 use crate::error::{Dependency, QueryError, Result};
 use crate::exec::insert::Target;
 use crate::exec::reads::withdraw_reads;
@@ -127,10 +128,28 @@ impl QuerySession {
             }
         }
         let mut columns = HashSet::new();
+        let mut sql = sql;
         // Rejects a view that cannot be planned now.
         for statement in taut_sql::parse(&sql)? {
             match statement {
                 Statement::Planned { statement, .. } => {
+                    if let PlannerStatement::Statement(ast) = statement.as_ref() {
+                        let (mut ast, mut names_sequence) = (ast.as_ref().clone(), false);
+                        // The view uses the sequences that these names refer to now.
+                        query_with_named_sequences(&mut ast, |reference| {
+                            let sequence = search_path.name(&snapshot, reference)?;
+                            if snapshot.sequence(&sequence).is_none() {
+                                check_kind(&snapshot, ObjectKind::Sequence, &sequence)?;
+                                return Err(QueryError::no_relation(reference.to_string()));
+                            }
+                            relations.insert(sequence.clone(), Vec::new());
+                            names_sequence = true;
+                            Ok(sequence)
+                        })?;
+                        if names_sequence {
+                            sql = ast.to_string();
+                        }
+                    }
                     let state = state();
                     let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);

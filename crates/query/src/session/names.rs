@@ -9,6 +9,7 @@ use taut_types::{relation_name, sibling_name};
 
 use super::comments::{comments_of_view, set_comments};
 use super::constraints::{drop_references_between, set_constraints};
+use super::schemas::owned_sequences;
 use super::sequences::{DefaultUse, drop_defaults, uses_of_owned};
 use super::{Done, Outcome, QuerySession};
 use crate::error::{Dependency, QueryError, Result, SequenceError};
@@ -38,6 +39,8 @@ impl QuerySession {
         let others = snapshot.tables().filter(|table| !tables.contains(&table.id));
         let keys = others.flat_map(|table| table.constraints.foreign_keys.iter().map(|key| (table.id, key)));
         let foreign_keys: Vec<(TableId, &ForeignKey)> = keys.filter(|(_, key)| tables.contains(&key.table)).collect();
+        let owned: Vec<String> = tables.iter().flat_map(|table| owned_sequences(&snapshot, Some(*table))).collect();
+        found.extend(owned.iter().map(String::as_str));
         let dependent_views = dependent_views(&snapshot, kind, found);
         let uses = uses_of_owned(&snapshot, &tables);
         let of_defaults = uses.iter().map(DefaultUse::dependency);
@@ -128,7 +131,8 @@ pub(super) fn check_kind(catalog: &Catalog, kind: ObjectKind, name: &str) -> Res
     }
 }
 
-/// Returns the views that read the objects in `names`, all of kind `kind`, directly or through other views. Each view
+/// Returns the views that read the objects in `names`, directly or through other views. The objects are of kind `kind`,
+/// or sequences. Each view
 /// occurs once, with one relation that it reads, such as `table "t"`. Views in `names` are omitted.
 pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeSet<&str>) -> Vec<(String, String)> {
     let reads: Vec<(&str, Vec<String>)> =
@@ -141,7 +145,11 @@ pub(super) fn dependent_views(catalog: &Catalog, kind: ObjectKind, names: BTreeS
         });
         let Some((view, on)) = next else { return views };
         reached.insert(view);
-        let kind = if names.contains(on.as_str()) { kind } else { ObjectKind::View };
+        let kind = match names.contains(on.as_str()) {
+            true if catalog.sequence(on).is_some() => ObjectKind::Sequence,
+            true => kind,
+            false => ObjectKind::View,
+        };
         views.push((view.to_owned(), format!("{kind} {on:?}")));
     }
 }

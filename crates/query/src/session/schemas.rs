@@ -198,7 +198,8 @@ impl QuerySession {
         if moved == name {
             return Ok(Outcome::Done(done));
         }
-        refuse_readers(&snapshot, "move", format!("{kind} {name:?}"), [name.as_str()].into())?;
+        let read = owned.iter().map(String::as_str).chain([name.as_str()]).collect();
+        refuse_readers(&snapshot, "move", format!("{kind} {name:?}"), read)?;
         self.changes().commit_last(|edit| {
             move_relation(edit, kind, &name, &moved)?;
             owned.iter().try_for_each(|sequence| {
@@ -310,7 +311,7 @@ fn owner_of(catalog: &Catalog, sequence: &str) -> Option<String> {
 }
 
 /// Returns the names of the sequences that columns of a table own.
-fn owned_sequences(catalog: &Catalog, table: Option<TableId>) -> Vec<String> {
+pub(super) fn owned_sequences(catalog: &Catalog, table: Option<TableId>) -> Vec<String> {
     let table = table.and_then(|table| catalog.table_of(table));
     let owned = table.into_iter().flat_map(|table| table.constraints.sequences.values());
     owned.filter_map(|owned| Some(catalog.sequence_of(owned.sequence)?.name.clone())).collect()
@@ -320,7 +321,12 @@ fn owned_sequences(catalog: &Catalog, table: Option<TableId>) -> Vec<String> {
 ///
 /// # Errors
 /// If a view reads one of the relations, because the SQL text of the view contains its name.
-fn refuse_readers(catalog: &Catalog, verb: &'static str, object: String, relations: BTreeSet<&str>) -> Result<()> {
+pub(super) fn refuse_readers(
+    catalog: &Catalog,
+    verb: &'static str,
+    object: String,
+    relations: BTreeSet<&str>,
+) -> Result<()> {
     let read = |view: &View| relations_of_view(view).into_iter().find(|name| relations.contains(name.as_str()));
     let dependencies = catalog.views().filter_map(|view| {
         Some(Dependency { dependent: view_text(&view.name), on: format!("relation {:?}", read(view)?) })

@@ -12,7 +12,8 @@ use taut_store::{
 use taut_types::{ColumnIndex, LogicalType, Schema, sibling_name, unqualified_name};
 
 use super::constraints::set_constraints;
-use super::names::{check_kind, drop_dependents};
+use super::names::{check_kind, dependent_views, drop_dependents, drop_views, view_text};
+use super::schemas::refuse_readers;
 use super::search_path::SearchPath;
 use super::transactions::Transactions;
 use super::{Done, Outcome, QuerySession};
@@ -191,7 +192,10 @@ impl QuerySession {
         }
         let owner = match change {
             SequenceChange::Options(options) => self.named_owner(options)?,
-            SequenceChange::Rename(_) => None,
+            SequenceChange::Rename(_) => {
+                refuse_readers(&self.snapshot(), "rename", format!("sequence {name:?}"), [name].into())?;
+                None
+            }
         };
         if let SequenceChange::Options(_) = change
             && let Some((transaction, _)) = self.transaction()
@@ -240,9 +244,12 @@ impl QuerySession {
             return Err(SequenceError::Required { sequence: name, table, column }.into());
         }
         let uses = uses_in_defaults(&snapshot, |name| dropped.contains_key(name));
-        let dependencies = uses.iter().map(DefaultUse::dependency);
+        let views = dependent_views(&snapshot, ObjectKind::Sequence, dropped.keys().copied().collect());
+        let of_views = views.iter().map(|(view, on)| Dependency { dependent: view_text(view), on: on.clone() });
+        let dependencies = uses.iter().map(DefaultUse::dependency).chain(of_views);
         notices.extend(drop_dependents(ObjectKind::Sequence, names, dependencies.collect(), cascade)?);
         self.changes().commit_last(|edit| {
+            drop_views(edit, views.iter().map(|(view, _)| view.as_str()).collect())?;
             let uses = uses_in_defaults(edit.catalog(), |name| dropped.contains_key(name));
             drop_defaults(edit, &uses)?;
             for sequence in dropped.values() {
