@@ -6,6 +6,7 @@ mod clauses;
 mod date_patterns;
 mod expression_names;
 mod fetch;
+mod frame_exclusion;
 mod frames;
 mod function_macros;
 mod function_names;
@@ -39,6 +40,7 @@ use datafusion_sql::sqlparser::ast::{
 use crate::error::SqlError;
 
 pub(crate) use self::asof_joins::mark_asof_joins;
+pub use self::frame_exclusion::FrameExclusion;
 pub use self::grouped_casts::NAMED_CAST;
 pub(crate) use self::merged_columns::{expand_wildcard, merges_columns};
 pub(crate) use self::output_names::make_names_distinct;

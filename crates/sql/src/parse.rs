@@ -51,7 +51,7 @@ use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
 use crate::tokens::contains;
 
-use self::frame_exclusion::remove_frame_exclusion;
+use self::frame_exclusion::move_frame_exclusion;
 use self::from_first::add_select_lists;
 use self::identity_order::order_identity_options;
 use self::pivot_statements::replace_pivots;
@@ -70,7 +70,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let mut parser = DFParserBuilder::new(sql).with_dialect(&Grammar).with_recursion_limit(RECURSION_MAX).build()?;
     let tokens = replace_conflict_targets(sql, replace_do_nothing(sql));
     let tokens = mark_insert_modifiers(sql, order_identity_options(sql, tokens));
-    let tokens = mark_asof_joins(sql, remove_frame_exclusion(sql, tokens)?);
+    let tokens = mark_asof_joins(sql, move_frame_exclusion(sql, tokens));
     let tokens = add_select_lists(sql, replace_pivots(sql, tokens)?);
     if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);

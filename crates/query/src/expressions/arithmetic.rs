@@ -31,7 +31,7 @@ mod sum;
 pub use extrema::{maximum, minimum};
 pub(super) use kernels::float_error;
 pub use kernels::overflow;
-pub(super) use sliding::sliding;
+pub(super) use sliding::{SlidingAccumulator, sliding};
 
 use std::sync::{Arc, LazyLock};
 

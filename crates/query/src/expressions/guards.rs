@@ -31,6 +31,7 @@ use datafusion::scalar::ScalarValue;
 use super::arithmetic::{input_schema, is_checked_function};
 use super::dates::is_text;
 use super::domains::has_domain;
+use super::frame_exclusion::split_filter;
 
 /// Analyzer rule that guards operands that may fail. It runs after checked arithmetic.
 #[derive(Debug, Default)]
@@ -154,6 +155,9 @@ pub fn guarded(expression: Expr, schema: &DFSchema) -> Result<Expr> {
         Expr::WindowFunction(mut call) => {
             if let Some(filter) = &call.params.filter {
                 guard_arguments(&mut call.params.args, filter, schema)?;
+            }
+            if let Some((arguments, filter)) = split_filter(&call.fun, &mut call.params.args) {
+                guard_arguments(arguments, filter, schema)?;
             }
             // Like the expressions of a sort, the other expressions of a window function are not changed.
             Ok(Transformed::new(Expr::WindowFunction(call), true, TreeNodeRecursion::Jump))

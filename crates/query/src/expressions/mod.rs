@@ -13,6 +13,7 @@ mod dates;
 mod domains;
 mod exponents;
 mod floats;
+mod frame_exclusion;
 mod functions;
 mod guards;
 mod intervals;

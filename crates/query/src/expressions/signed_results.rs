@@ -27,12 +27,14 @@ use datafusion::logical_expr::{
 };
 
 use super::aggregate_names::AggregateNames;
+use super::frame_exclusion::{FrameExclusions, name_of_function};
 use super::named_cast::named_cast;
 
-/// Adds these functions and casts, `AggregateNames` and `named_cast` to a session state.
+/// Adds these functions and casts, `AggregateNames`, `FrameExclusions` and `named_cast` to a session state.
 pub fn with_signed_results(mut state: SessionStateBuilder) -> SessionStateBuilder {
     let planners = state.expr_planners().get_or_insert_default();
     planners.insert(0, Arc::new(AggregateNames));
+    planners.insert(1, Arc::new(FrameExclusions));
     planners.push(Arc::new(SignedResults));
     let functions = [
         length::array_length_udf(),
@@ -53,7 +55,7 @@ struct SignedResults;
 
 impl ExprPlanner for SignedResults {
     fn plan_window(&self, raw: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
-        let data_type = match raw.func_def.name() {
+        let data_type = match name_of_function(&raw.func_def) {
             "row_number" | "rank" | "dense_rank" | "approx_distinct" | "regr_count" => DataType::Int64,
             "ntile" => DataType::Int32,
             _ => return Ok(PlannerResult::Original(raw)),

@@ -13,9 +13,10 @@ use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
     CopySource, Delete, Distinct, Expr, Ident, Insert, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem,
-    SetExpr, Statement, TableFactor, Update, Value, VisitMut, VisitorMut, visit_expressions,
+    SetExpr, Statement, TableFactor, Update, Value, VisitMut, VisitorMut, WindowType, visit_expressions,
 };
 
+use super::frame_exclusion::FrameExclusion;
 use crate::identifiers::normalize;
 
 /// Names the output columns of the query that a statement runs or stores.
@@ -145,7 +146,7 @@ fn name(expression: &Expr, used: &[String]) -> Option<String> {
     Some(text.to_string())
 }
 
-/// Visitor that writes the names of functions in lower case.
+/// Visitor that writes the names of functions in lower case, and leaves out the exclusions of window frames.
 struct LowerCase;
 
 impl VisitorMut for LowerCase {
@@ -159,6 +160,9 @@ impl VisitorMut for LowerCase {
                 {
                     ident.value = ident.value.to_lowercase();
                 }
+            }
+            if let Some(WindowType::WindowSpec(window)) = &mut function.over {
+                FrameExclusion::take(window);
             }
         }
         ControlFlow::Continue(())

@@ -14,6 +14,7 @@ use datafusion_sql::sqlparser::ast::{
     VisitorMut, WindowSpec, WindowType,
 };
 
+use super::frame_exclusion::FrameExclusion;
 use crate::error::SqlError;
 use crate::identifiers::normalize;
 
@@ -92,8 +93,15 @@ impl VisitorMut for Resolver<'_> {
     }
 }
 
-/// Copies the clauses of the window that `window` refers to. Does nothing if it refers to none.
+/// Copies the clauses of the window that `window` refers to, if any. Moves the exclusion of its frame.
 fn refine(window: &mut WindowSpec, windows: &[NamedWindowDefinition]) -> ControlFlow<SqlError> {
+    let exclusion = FrameExclusion::take(window);
+    copy_clauses(window, windows)?;
+    window.partition_by.extend(exclusion.map(FrameExclusion::partition_key));
+    ControlFlow::Continue(())
+}
+
+fn copy_clauses(window: &mut WindowSpec, windows: &[NamedWindowDefinition]) -> ControlFlow<SqlError> {
     let Some(name) = window.window_name.take() else { return ControlFlow::Continue(()) };
     let base = find(windows, &name)?;
     let window_error = |message: String| ControlFlow::Break(SqlError::Window { message });

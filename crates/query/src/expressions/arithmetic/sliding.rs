@@ -186,7 +186,7 @@ fn state_of(accumulator: &mut dyn Accumulator) -> Result<State> {
 
 /// Accumulator of a frame whose rows enter at the end and leave at the start.
 #[derive(Debug)]
-struct SlidingAccumulator {
+pub struct SlidingAccumulator {
     factory: Factory,
     /// For each row, the partial result of this row and all rows of `leaving` that leave after it. The last entry
     /// leaves next.
@@ -198,7 +198,8 @@ struct SlidingAccumulator {
 }
 
 impl SlidingAccumulator {
-    fn new(function: AggregateUDF, args: &AccumulatorArgs<'_>) -> Result<Self> {
+    /// Creates the accumulator of an empty frame.
+    pub fn new(function: AggregateUDF, args: &AccumulatorArgs<'_>) -> Result<Self> {
         let factory = Factory {
             function,
             return_field: Arc::clone(&args.return_field),
@@ -212,6 +213,34 @@ impl SlidingAccumulator {
         };
         let entering_result = factory.accumulator()?;
         Ok(Self { factory, leaving: Vec::new(), entering: VecDeque::new(), entering_result })
+    }
+
+    /// Creates an accumulator of the same function without rows.
+    pub fn create(&self) -> Result<Box<dyn Accumulator>> {
+        self.factory.accumulator()
+    }
+
+    /// Adds the rows of the frame to another accumulator of the same function.
+    pub fn merge_into(&mut self, other: &mut dyn Accumulator) -> Result<()> {
+        if let Some(left) = self.leaving.last() {
+            other.merge_batch(left)?;
+        }
+        if !self.entering.is_empty() {
+            other.merge_batch(&state_of(self.entering_result.as_mut())?)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the first `rows` rows of the frame.
+    pub fn leave(&mut self, rows: usize) -> Result<()> {
+        match rows.checked_sub(self.leaving.len()) {
+            None | Some(0) => self.leaving.truncate(self.leaving.len() - rows),
+            Some(more) => {
+                self.leaving.clear();
+                self.move_entering(more)?;
+            }
+        }
+        Ok(())
     }
 
     /// Drops the first `rows` rows of `entering` and moves the remaining rows to `leaving`, which must be empty.
@@ -249,15 +278,7 @@ impl Accumulator for SlidingAccumulator {
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let rows = values[0].len();
-        match rows.checked_sub(self.leaving.len()) {
-            None | Some(0) => self.leaving.truncate(self.leaving.len() - rows),
-            Some(more) => {
-                self.leaving.clear();
-                self.move_entering(more)?;
-            }
-        }
-        Ok(())
+        self.leave(values[0].len())
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -265,12 +286,11 @@ impl Accumulator for SlidingAccumulator {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let Some(left) = self.leaving.last() else { return self.entering_result.evaluate() };
-        let mut frame = self.factory.accumulator()?;
-        frame.merge_batch(left)?;
-        if !self.entering.is_empty() {
-            frame.merge_batch(&state_of(self.entering_result.as_mut())?)?;
+        if self.leaving.is_empty() {
+            return self.entering_result.evaluate();
         }
+        let mut frame = self.create()?;
+        self.merge_into(frame.as_mut())?;
         frame.evaluate()
     }
 
