@@ -514,6 +514,8 @@ impl QuerySession {
             | Statement::Release { .. }
             | Statement::SetTransaction { .. } => Ok(Outcome::Done(Done::with_tag("SET"))),
             Statement::Describe { name } => self.describe(name).await,
+            Statement::DescribeQuery { query } => self.describe_query(query).await,
+            Statement::ExplainExecute { name, values, options } => self.explain_execute(name, values, options).await,
             Statement::ShowTables => self.show_tables(),
             Statement::ShowDatabases => self.show_databases(),
             Statement::Attach { path, name, if_not_exists } => self.attach(path, name, *if_not_exists),
@@ -587,7 +589,9 @@ impl QuerySession {
     /// If the statement has malformed names.
     pub async fn unknown_tables(&self, statement: &Statement) -> Result<Vec<String>> {
         let tables = match statement {
-            Statement::Planned { statement, .. } | Statement::OpenPivot { statement } => read_tables(statement)?,
+            Statement::Planned { statement, .. }
+            | Statement::OpenPivot { statement }
+            | Statement::DescribeQuery { query: statement } => read_tables(statement)?,
             Statement::Mutation { mutation, .. } => {
                 let is_other = |table: &&TableReference| **table != mutation.table;
                 mutation.named_tables.iter().filter(is_other).cloned().collect()

@@ -31,7 +31,9 @@ use std::sync::Arc;
 use datafusion_common::format::ExplainStatementOptions;
 use datafusion_sql::parser::{DFParserBuilder, ExplainStatement, Statement as PlannerStatement};
 use datafusion_sql::planner::object_name_to_table_reference;
-use datafusion_sql::sqlparser::ast::{CreateTableOptions, ObjectType, ShowStatementOptions, Statement as Ast};
+use datafusion_sql::sqlparser::ast::{
+    CreateTableOptions, DescribeAlias, ObjectType, ShowStatementOptions, Statement as Ast,
+};
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::Parser;
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -212,6 +214,18 @@ fn to_statement(statement: PlannerStatement, names: Option<Arc<Names>>, is_long:
             PlannerStatement::Statement(ast) if Mutation::is_mutation(&ast) => {
                 return mutation(*ast, Some(options), names, is_long);
             }
+            PlannerStatement::Statement(ref ast)
+                if let Ast::Execute { name: Some(name), parameters, .. } = ast.as_ref() =>
+            {
+                let Some(values) = parameters.iter().map(literal).collect() else {
+                    return Err(SqlError::unsupported(
+                        "EXPLAIN EXECUTE with what has to be computed",
+                        "numbers, texts, true, false and NULL are, as in EXPLAIN EXECUTE name(1.5, '2026-01-31')",
+                    ));
+                };
+                let values = Parameters::Positional(values);
+                return Ok(Statement::ExplainExecute { name: single_name(name)?, values, options });
+            }
             other => PlannerStatement::Explain(ExplainStatement { options, statement: Box::new(other) }),
         },
         other => other,
@@ -285,6 +299,15 @@ fn to_statement(statement: PlannerStatement, names: Option<Arc<Names>>, is_long:
                 sql: view.query.to_string(),
             })
         }
+        Ast::Explain { describe_alias: DescribeAlias::Describe | DescribeAlias::Desc, statement, .. }
+            if matches!(*statement, Ast::Query(_)) =>
+        {
+            Ok(Statement::DescribeQuery { query: Arc::new(PlannerStatement::Statement(statement)) })
+        }
+        Ast::ShowCreate { obj_type, .. } => Err(SqlError::unsupported(
+            format!("SHOW CREATE {obj_type}"),
+            "DESCRIBE t shows the columns of a table, taut.tables its options, and information_schema.views the query of a view",
+        )),
         Ast::ExplainTable { table_name, .. } => {
             Ok(Statement::Describe { name: object_name_to_table_reference(table_name, true)? })
         }

@@ -226,6 +226,20 @@ pub enum Statement {
         /// Name of the table.
         name: TableReference,
     },
+    /// `DESCRIBE` of a query.
+    DescribeQuery {
+        /// The query.
+        query: Arc<PlannerStatement>,
+    },
+    /// `EXPLAIN EXECUTE`.
+    ExplainExecute {
+        /// Name of the prepared statement.
+        name: String,
+        /// Values of its parameters.
+        values: Parameters,
+        /// Options of the `EXPLAIN`.
+        options: ExplainStatementOptions,
+    },
     /// `SHOW TABLES`.
     ShowTables,
     /// `SHOW DATABASES`.
@@ -397,6 +411,8 @@ impl Statement {
             | Self::Truncate { .. }
             | Self::Backup { .. }
             | Self::Describe { .. }
+            | Self::DescribeQuery { .. }
+            | Self::ExplainExecute { .. }
             | Self::ShowTables
             | Self::ShowDatabases
             | Self::Attach { .. }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::default_table_source::provider_as_source;
 use datafusion::common::TableReference;
@@ -213,15 +213,15 @@ impl QuerySession {
     pub(super) async fn describe(&self, name: &TableReference) -> Result<Outcome> {
         let context = SessionContext::new_with_state(self.state(None));
         let provider = context.table_provider(name.clone()).await?;
-        let arrow = provider.schema();
-        let fields = || arrow.fields().iter();
-        let type_name = |field: &Arc<Field>| type_name(field.data_type());
-        let yes_no = |field: &Arc<Field>| if field.is_nullable() { "YES" } else { "NO" };
-        text_rows(&[
-            ("column_name", fields().map(|field| field.name().clone()).collect()),
-            ("data_type", fields().map(type_name).collect()),
-            ("is_nullable", fields().map(|field| yes_no(field).to_owned()).collect()),
-        ])
+        describe_columns(provider.schema().fields())
+    }
+
+    /// Describes the columns of a query without running it.
+    pub(super) async fn describe_query(&self, query: &PlannerStatement) -> Result<Outcome> {
+        let state = self.state(None);
+        let planned = statement_to_plan(&state, query).await;
+        withdraw_reads(&state);
+        describe_columns(planned?.schema().fields())
     }
 
     pub(super) fn show_tables(&self) -> Result<Outcome> {
@@ -236,6 +236,15 @@ impl QuerySession {
             ("layout", all.iter().map(|(.., layout)| (*layout).to_owned()).collect()),
         ])
     }
+}
+
+fn describe_columns(fields: &Fields) -> Result<Outcome> {
+    let yes_no = |field: &Arc<Field>| if field.is_nullable() { "YES" } else { "NO" };
+    text_rows(&[
+        ("column_name", fields.iter().map(|field| field.name().clone()).collect()),
+        ("data_type", fields.iter().map(|field| type_name(field.data_type())).collect()),
+        ("is_nullable", fields.iter().map(|field| yes_no(field).to_owned()).collect()),
+    ])
 }
 
 /// Returns the text of a query with other names for all of its columns.

@@ -3,6 +3,7 @@
 //! The rows that such a statement changes, and their new values, come from a query. `EXPLAIN` shows the plan of this
 //! query: see docs/adr/0018-changes-of-rows-are-queries.md. `EXPLAIN ANALYZE` also changes the rows, as in PostgreSQL.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
@@ -15,8 +16,10 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::Statement as PlannerStatement;
+use datafusion::sql::sqlparser::ast::{self, Statement as Ast};
 use futures::TryStreamExt;
-use taut_sql::{ModifyingWith, MutationKind, Names, Parameters, PartStatement};
+use taut_sql::{Attachment, ModifyingWith, MutationKind, Names, Parameters, PartStatement, Statement, parameter};
 use taut_store::Table;
 
 use super::dml::{
@@ -54,6 +57,34 @@ impl QuerySession {
         let physical = state.create_physical_plan(&plan).await?;
         withdraw_reads(&state);
         Ok(Outcome::Rows(collect_as_stream(physical, &state).await?))
+    }
+
+    /// Returns the plan of a prepared statement. The values of its parameters have their declared types.
+    pub(super) async fn explain_execute(
+        &self,
+        name: &str,
+        values: &Parameters,
+        options: &ExplainStatementOptions,
+    ) -> Result<Outcome> {
+        let mut prepared = self.prepared.get(name)?;
+        match &mut prepared {
+            Statement::Planned { statement, plan, .. } => {
+                let explained = match statement.as_ref() {
+                    PlannerStatement::Statement(ast)
+                        if let Ast::Prepare { data_types, statement: query, .. } = ast.as_ref() =>
+                    {
+                        PlannerStatement::Statement(Box::new(with_declared_types(query, data_types)))
+                    }
+                    other => other.clone(),
+                };
+                *statement = Arc::new(explain_statement(explained, options));
+                *plan = Attachment::default();
+            }
+            Statement::Mutation { explain, .. } => *explain = Some(options.clone()),
+            Statement::ModifyingWith { explain, .. } if !options.analyze => *explain = Some(options.clone()),
+            _ => return Err(QueryError::unsupported(format!("EXPLAIN ANALYZE EXECUTE {name}"), "EXPLAIN EXECUTE is")),
+        }
+        Box::pin(self.run_statement(&prepared, values)).await
     }
 
     /// Returns the plans of a statement with mutations in its `WITH`, in execution order, without running them.
@@ -177,6 +208,24 @@ impl QuerySession {
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns.to_vec()).map_err(DataFusionError::from)?;
         Ok(Outcome::Rows(stream_of_batches(schema, vec![batch])))
     }
+}
+
+/// Casts the parameters of a prepared statement to their declared types.
+fn with_declared_types(statement: &Ast, data_types: &[ast::DataType]) -> Ast {
+    let mut statement = statement.clone();
+    let _: ControlFlow<()> = ast::visit_expressions_mut(&mut statement, |expression| {
+        if let Some(data_type) = parameter(expression).and_then(|index| data_types.get(index)) {
+            *expression = ast::Expr::Cast {
+                kind: ast::CastKind::Cast,
+                expr: Box::new(expression.clone()),
+                data_type: data_type.clone(),
+                array: false,
+                format: None,
+            };
+        }
+        ControlFlow::Continue(())
+    });
+    statement
 }
 
 /// The plans of a part, and the columns that it returns. A part is a statement in `WITH`, or the statement after it.

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{ArrayRef, StringArray};
+use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::default_table_source::source_as_provider;
+use datafusion::common::DataFusionError;
 use datafusion::common::config::ExecutionOptions;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::logical_expr::{LogicalPlan, Statement as PlannedStatement, WriteOp};
+use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlannedStatement, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -31,6 +33,7 @@ use crate::error::{AttachError, QueryError, Result};
 use crate::exec::operators::make_interruptible;
 use crate::exec::reads::{create_physical_plan, withdraw_reads};
 use crate::exec::scan::{self, TautTable};
+use crate::expressions::{is_float, read_floats};
 use crate::plan::assignment_cast::with_assignment_casts;
 use crate::plan::cache::{CacheEntry, CacheKey, CacheLookup, CachedDml, CachedPlan};
 use crate::plan::copied_columns::without_generated_columns;
@@ -214,6 +217,9 @@ impl QuerySession {
                     ));
                 };
                 let (state, plan) = self.plan(&request).await?;
+                if let LogicalPlan::Statement(PlannedStatement::Prepare(prepare)) = &plan {
+                    check_float_range(&execute.parameters, &prepare.fields)?;
+                }
                 let context = SessionContext::new_with_state(state);
                 context.execute_logical_plan(plan).await?;
                 let execute = LogicalPlan::Statement(PlannedStatement::Execute(execute));
@@ -552,6 +558,25 @@ fn spawn_stream(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStrea
         Ok(())
     });
     computed.build()
+}
+
+/// Checks that texts and numbers with an exponent are in the range of floating-point parameters. The engine's cast
+/// would return infinity.
+fn check_float_range(values: &[Expr], parameters: &[FieldRef]) -> Result<()> {
+    for (value, parameter) in values.iter().zip(parameters) {
+        let literal = match value {
+            Expr::Cast(cast) => cast.expr.as_ref(),
+            other => other,
+        };
+        if let Expr::Literal(literal, _) = literal
+            && let Some(Some(text)) = literal.try_as_str()
+            && is_float(parameter.data_type())
+        {
+            let text: ArrayRef = Arc::new(StringArray::from(vec![text]));
+            read_floats(&text, parameter.data_type(), false).map_err(DataFusionError::from)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the statement that a `PREPARE` without parameter types prepares. Returns `None` if it declares types.

@@ -138,6 +138,10 @@ pub(super) fn time_of_day(text: &str) -> Option<i64> {
 }
 
 fn date(text: &str) -> Option<NaiveDate> {
+    // A year has no sign.
+    if text.starts_with('-') {
+        return None;
+    }
     let parts: Vec<&str> = text.split([' ', '-', '/', '.', ',']).filter(|part| !part.is_empty()).collect();
     let (year, month, day) = match parts.as_slice() {
         [digits] if digits.len() == 8 && is_number(digits) => (&digits[..4], number(&digits[4..6])?, &digits[6..]),
