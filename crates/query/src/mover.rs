@@ -43,7 +43,7 @@ pub(crate) type MaintenanceLock = OwnedMutexGuard<()>;
 
 /// Runs compaction in the background, from the first change until it is dropped.
 pub struct Mover {
-    engine: Engine,
+    engine: Arc<Engine>,
     store: Weak<Store>,
     shared: Arc<MoverState>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -52,6 +52,8 @@ pub struct Mover {
     is_read_only: bool,
     /// Id of the process that created the mover: its thread does not survive a fork.
     process: u32,
+    /// The movers of the databases that are attached to this one for writing.
+    attached: Mutex<Vec<Arc<Mover>>>,
 }
 
 /// State of the mover, the background thread that runs compaction. Shared by sessions and the thread.
@@ -73,6 +75,10 @@ pub(crate) struct MoverState {
 impl Mover {
     /// Creates the mover of a store, which has exactly one while it is open. The plans of compactions run on `engine`.
     pub fn new(store: &Arc<Store>, engine: Engine, options: MoverOptions) -> Self {
+        Self::with_engine(store, Arc::new(engine), options)
+    }
+
+    fn with_engine(store: &Arc<Store>, engine: Arc<Engine>, options: MoverOptions) -> Self {
         let shared = MoverState {
             is_on: AtomicBool::new(options.is_on && !store.is_read_only()),
             options: Arc::new(options),
@@ -92,6 +98,7 @@ impl Mover {
             has_started: AtomicBool::new(false),
             is_read_only: store.is_read_only(),
             process: std::process::id(),
+            attached: Mutex::default(),
         };
         let snapshot = store.snapshot();
         if store.log_bytes() > 0 || snapshot.tables().any(|table| !table.delta.is_empty()) {
@@ -126,10 +133,41 @@ impl Mover {
         }
     }
 
-    /// Switches background work on or off.
+    /// Switches background work on or off, for the attached databases too.
     pub(crate) fn set_on(&self, is_on: bool) {
         self.shared.is_on.store(is_on, Ordering::Release);
         self.wake();
+        self.attached.lock().iter().for_each(|attached| attached.set_on(is_on));
+    }
+
+    /// Creates the mover of a database that is attached for writing. It runs until [`Mover::detach`].
+    pub(crate) fn attach(&self, store: &Arc<Store>) {
+        let mover = Arc::new(self.beside(store));
+        self.attached.lock().push(mover);
+    }
+
+    /// Ends the mover of an attached database, once no statement uses it.
+    pub(crate) fn detach(&self, store: &Arc<Store>) {
+        let is_of_store = |mover: &mut Arc<Self>| mover.is_of(store);
+        // Dropped after the list is unlocked: the end of the thread may take a moment.
+        let detached: Vec<Arc<Self>> = self.attached.lock().extract_if(.., is_of_store).collect();
+        drop(detached);
+    }
+
+    /// The mover of an attached database. A transaction may change a database that was detached after it began: its
+    /// statements then run the due compactions themselves.
+    pub(crate) fn of_attached(&self, store: &Arc<Store>) -> Arc<Self> {
+        let known = self.attached.lock().iter().find(|mover| mover.is_of(store)).map(Arc::clone);
+        known.unwrap_or_else(|| Arc::new(self.beside(store)))
+    }
+
+    fn beside(&self, store: &Arc<Store>) -> Self {
+        let options = MoverOptions { is_on: self.shared.is_on(), ..self.shared.options.as_ref().clone() };
+        Self::with_engine(store, Arc::clone(&self.engine), options)
+    }
+
+    fn is_of(&self, store: &Arc<Store>) -> bool {
+        std::ptr::eq(self.store.as_ptr(), Arc::as_ptr(store))
     }
 }
 

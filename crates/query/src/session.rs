@@ -99,6 +99,7 @@ pub use self::load::STATEMENT_OPTIONS;
 pub use self::pg_catalog::SystemCatalog;
 pub use self::system_tables::{SystemColumn, SystemTable};
 
+use self::attached::UserSession;
 use self::dml::MutationRequest;
 use self::insert_values::InsertTargets;
 use self::local_settings::LocalSettings;
@@ -164,7 +165,7 @@ pub struct QuerySession {
     threads: usize,
     mover: Arc<Mover>,
     progress: Mutex<Option<ProgressCallback>>,
-    prepared: PreparedStatements,
+    prepared: Arc<PreparedStatements>,
     statement_cache: StatementCache,
     planning: Planning,
     insert_targets: InsertTargets,
@@ -174,9 +175,11 @@ pub struct QuerySession {
     transactions: Arc<Mutex<Transactions>>,
     search_path: Arc<Mutex<SearchPath>>,
     local_settings: Mutex<LocalSettings>,
-    running: Mutex<RunningStatement>,
+    running: Arc<Mutex<RunningStatement>>,
     /// Time limit of each statement.
     statement_timeout: Mutex<Option<Duration>>,
+    /// The session that uses this one to change an attached database. `None` for a session of a user.
+    user_session: Option<UserSession>,
 }
 
 impl QuerySession {
@@ -190,6 +193,11 @@ impl QuerySession {
         // A new catalog accepts any schema.
         let _ = catalog.register_schema(PUBLIC, Arc::clone(&empty_schema));
         context.register_catalog(CATALOG, Arc::new(catalog));
+        let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC));
+        Self { files: files.unwrap_or(empty_schema), ..Self::with_context(store, mover, context) }
+    }
+
+    fn with_context(store: Arc<Store>, mover: Arc<Mover>, context: SessionContext) -> Self {
         let transactions = Arc::<Mutex<Transactions>>::default();
         let search_path = Arc::<Mutex<SearchPath>>::default();
         let objects = SessionObjects::new(Arc::clone(&store), Arc::clone(&transactions), Arc::clone(&search_path));
@@ -201,15 +209,14 @@ impl QuerySession {
             extensions.insert(SequenceAccess(Arc::clone(&objects) as Arc<dyn Sequences>));
             extensions.insert(SchemaAccess(objects));
         }
-        let files = context.catalog(CATALOG).and_then(|catalog| catalog.schema(PUBLIC)).unwrap_or(empty_schema);
         Self {
             store,
             context,
-            files,
+            files: Arc::new(MemorySchemaProvider::new()),
             threads: mover.engine().threads(),
             mover,
             progress: Mutex::new(None),
-            prepared: PreparedStatements::default(),
+            prepared: Arc::default(),
             statement_cache: StatementCache::default(),
             planning: Planning::new(),
             insert_targets: InsertTargets::default(),
@@ -217,8 +224,9 @@ impl QuerySession {
             transactions,
             search_path,
             local_settings: Mutex::default(),
-            running: Mutex::default(),
+            running: Arc::default(),
             statement_timeout: Mutex::default(),
+            user_session: None,
         }
     }
 
@@ -315,15 +323,21 @@ impl QuerySession {
 
     /// Runs a statement. Values of type `timestamptz` in its rows have time zone UTC, as stored values do.
     async fn run_in_utc(&self, statement: &Statement, parameters: &Parameters) -> Result<Outcome> {
+        let changed = matches!(statement, Statement::Commit).then(|| self.changed_in_transaction()).flatten();
         let controlled = self.run_transaction_control(statement);
         if !matches!(controlled, Ok(None)) {
             self.restore_local_settings(statement, controlled.is_ok())?;
         }
         if let Some(done) = controlled? {
             if matches!(statement, Statement::Commit) {
-                self.interrupt().cancellation().run_after_commit(self.apply_backpressure()).await;
+                let changed = changed.map(|database| self.session_on(&database)).transpose()?;
+                let session = changed.as_deref().unwrap_or(self);
+                self.interrupt().cancellation().run_after_commit(session.apply_backpressure()).await;
             }
             return Ok(done);
+        }
+        if let Some(outcome) = self.run_in_attached(statement, parameters).await? {
+            return Ok(outcome);
         }
         if self.needs_own_transaction(statement) {
             return self.run_in_own_transaction(statement, parameters).await;
@@ -457,9 +471,9 @@ impl QuerySession {
             Statement::Drop { kind, names, if_exists, cascade } => {
                 self.drop_names(*kind, &self.names(names)?, *if_exists, *cascade)
             }
-            Statement::CreateSchema { name, if_not_exists } => self.create_schema(name, *if_not_exists),
-            Statement::DropSchemas { names, if_exists, cascade } => self.drop_schemas(names, *if_exists, *cascade),
-            Statement::RenameSchema { name, new_name } => self.rename_schema(name, new_name),
+            Statement::CreateSchema { name, if_not_exists, .. } => self.create_schema(name, *if_not_exists),
+            Statement::DropSchemas { names, if_exists, cascade, .. } => self.drop_schemas(names, *if_exists, *cascade),
+            Statement::RenameSchema { name, new_name, .. } => self.rename_schema(name, new_name),
             Statement::SetSchema { kind, name, if_exists, schema } => {
                 self.set_schema(*kind, name, *if_exists, schema).await
             }
@@ -479,6 +493,7 @@ impl QuerySession {
                 Ok(Outcome::Done(Done::with_rows("COPY", rows)))
             }
             Statement::CreateView { name, temporary, or_replace, columns, sql } => {
+                let sql = &*self.own_view_text(sql)?;
                 let (name, notice) = self.new_view_name(name, *temporary, sql)?;
                 Ok(self.create_view(&name, *or_replace, columns, sql).await?.with_notices(notice.as_slice()))
             }
@@ -518,7 +533,9 @@ impl QuerySession {
             Statement::ExplainExecute { name, values, options } => self.explain_execute(name, values, options).await,
             Statement::ShowTables => self.show_tables(),
             Statement::ShowDatabases => self.show_databases(),
-            Statement::Attach { path, name, if_not_exists } => self.attach(path, name, *if_not_exists),
+            Statement::Attach { path, name, if_not_exists, read_only } => {
+                self.attach(path, name, (*if_not_exists, *read_only))
+            }
             Statement::Detach { name, if_exists } => self.detach(name, *if_exists),
             Statement::Summarize { query } => self.summarize(query).await,
             Statement::Comment { on, comment } => self.comment_on(on, comment.as_deref()).await,
@@ -623,11 +640,30 @@ impl QuerySession {
     /// State for planning and running a statement on a given snapshot. With `names`, the tables omit columns that the
     /// statement cannot refer to by these names.
     fn state_on(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> SessionState {
-        let mut state = self.catalog(snapshot, names).state(self.context.state());
+        self.state_with(self.query_catalog(snapshot, names))
+    }
+
+    /// State for planning definitions, whose names refer to relations of the session's own database.
+    fn own_state_on(&self, snapshot: Arc<Catalog>) -> SessionState {
+        self.state_with(self.catalog(snapshot, None))
+    }
+
+    fn state_with(&self, catalog: StatementCatalog) -> SessionState {
+        let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(self.changes()));
         state
     }
 
+    /// Catalog for the names that the user writes in queries.
+    fn query_catalog(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> StatementCatalog {
+        let own = self.catalog(snapshot, names);
+        match &self.user_session {
+            Some(UserSession { database, catalog }) => catalog.for_target(database, own),
+            None => own,
+        }
+    }
+
+    /// Catalog of the session's own database.
     fn catalog(&self, snapshot: Arc<Catalog>, names: Option<&Arc<Names>>) -> StatementCatalog {
         // Copied first: the other fields lock the same state.
         let (relations, attached) = (self.running.lock().relations.clone(), self.attached());
@@ -651,6 +687,7 @@ impl QuerySession {
             view_depth: 0,
             attached,
             database: None,
+            target: None,
         }
     }
 

@@ -50,14 +50,16 @@ pub fn single_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// Reference to a table, view, sequence or index that a statement defines or changes, with or without a schema.
+/// Reference to a table, view, sequence or index that a statement defines or changes, with or without a schema. It has
+/// the name of the database only if it is not [`CATALOG`].
 ///
 /// # Errors
-/// If the name is in another database, or in a read-only schema.
+/// If the name is in a read-only schema.
 pub fn relation_reference(name: &ObjectName) -> Result<TableReference> {
     match object_name_to_table_reference(name.clone(), true)? {
-        TableReference::Full { catalog, .. } if &*catalog != CATALOG => {
-            Err(SqlError::unsupported(format!("{name}, a name in another database,"), "schema.name is"))
+        TableReference::Full { catalog, schema, table } if &*catalog != CATALOG => {
+            check_writable(&schema)?;
+            Ok(TableReference::Full { catalog, schema, table })
         }
         TableReference::Full { schema, table, .. } | TableReference::Partial { schema, table } => {
             check_writable(&schema)?;
@@ -106,6 +108,18 @@ pub(crate) fn schema_name(name: &ObjectName) -> Result<String> {
         true => Err(SqlError::ReservedSchema { name }),
         false => Ok(name),
     }
+}
+
+/// Name of a schema that a statement creates, drops or renames, after the name of its database. That is `None` for the
+/// session's own.
+///
+/// # Errors
+/// If the name has more parts, or is reserved.
+pub(crate) fn qualified_schema(name: &ObjectName) -> Result<(Option<String>, String)> {
+    let [database, schema] = name.0.as_slice() else { return Ok((None, schema_name(name)?)) };
+    let database = single_name(&ObjectName(vec![database.clone()]))?;
+    let schema = schema_name(&ObjectName(vec![schema.clone()]))?;
+    Ok((Some(database).filter(|database| database != CATALOG), schema))
 }
 
 fn improper_name(name: &ObjectName) -> SqlError {

@@ -43,6 +43,7 @@
 mod aliases;
 mod attachment;
 mod column_names;
+mod databases;
 mod declared;
 mod desugar;
 mod dialect;
@@ -72,6 +73,7 @@ mod with_queries;
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
 pub use column_names::{names_column, rename_column, stored_text, without_table};
+pub use databases::{insert_target, sequence_function, sequence_function_in, without_database};
 pub use declared::{
     ColumnChange, ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, DeclaredSequence, IdentityChange,
     SchemaChange, SequenceOptions,
@@ -102,7 +104,7 @@ pub use parse::{
 pub use relations::relations_of;
 pub use repeated_names::{mark_repeated_names, unmarked_name};
 pub use replaced_columns::{ReplacedColumns, replaced_columns};
-pub use same_names::{QualifiedName, with_distinct_relations};
+pub use same_names::{QualifiedName, schema_in_database, with_distinct_relations};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};
 pub use statement::{
     CommentedObject, LikePart, NewIndex, OnCommit, SequenceChange, Statement, StatementClass, TableChange, TableSource,

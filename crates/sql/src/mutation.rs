@@ -33,6 +33,7 @@ use datafusion_sql::sqlparser::ast::{
     WildcardAdditionalOptions, With,
 };
 
+use crate::databases::sequence_function_in;
 use crate::desugar::{expand_wildcard, make_names_distinct, merges_columns};
 use crate::error::{Result, SqlError};
 use crate::listed_values::lists_values;
@@ -124,6 +125,8 @@ pub struct Mutation {
     /// Tables that the statement names, the changed one included. Empty for an `INSERT` of listed values that has
     /// neither `ON CONFLICT` nor `RETURNING`.
     pub named_tables: Vec<TableReference>,
+    /// A function of sequences that the statement calls.
+    pub sequence_function: Option<&'static str>,
     with: Option<With>,
     parts: Parts,
 }
@@ -210,8 +213,8 @@ impl Mutation {
     /// # Errors
     /// If the statement has parts that are not supported.
     pub(crate) fn from_ast(ast: Ast) -> Result<Self> {
-        let named_tables = named_tables(&ast);
-        Ok(Self { named_tables, ..Self::without_named_tables(ast)? })
+        let (named_tables, sequence_function) = (named_tables(&ast), sequence_function_in(&ast));
+        Ok(Self { named_tables, sequence_function, ..Self::without_named_tables(ast)? })
     }
 
     fn without_named_tables(ast: Ast) -> Result<Self> {
@@ -234,6 +237,7 @@ impl Mutation {
             kind,
             returning,
             named_tables: Vec::new(),
+            sequence_function: None,
             with: None,
             parts,
         })

@@ -142,14 +142,16 @@ fn written_name(name: &ObjectName) -> Option<WrittenName> {
         [catalog, schema, name] if catalog == CATALOG => {
             Some(WrittenName { schema: Some(schema.clone()), name: name.clone() })
         }
-        [catalog, schema, name] => Some(WrittenName { schema: Some(schema_in(catalog, schema)), name: name.clone() }),
+        [catalog, schema, name] => {
+            Some(WrittenName { schema: Some(schema_in_database(catalog, schema)), name: name.clone() })
+        }
         _ => None,
     }
 }
 
 /// Returns the name that stands for a schema of another database. For schema `public` of database `a`, it is `a`,
 /// because `a.t` refers to a table in that schema.
-fn schema_in(database: &str, schema: &str) -> String {
+pub fn schema_in_database(database: &str, schema: &str) -> String {
     match schema == PUBLIC {
         true => database.to_owned(),
         false => relation_name(database, schema),
@@ -287,7 +289,7 @@ impl<'a> RelationRewriter<'a> {
                     None => Ok(None),
                 }
             }
-            [database, schema, name] => self.replaced(&[schema_in(database, schema), name.clone()]),
+            [database, schema, name] => self.replaced(&[schema_in_database(database, schema), name.clone()]),
             _ => Ok(None),
         }
     }

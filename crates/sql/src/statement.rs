@@ -102,6 +102,8 @@ pub enum Statement {
     },
     /// `CREATE SCHEMA`.
     CreateSchema {
+        /// Name of the attached database. `None` for the session's own.
+        database: Option<String>,
         /// Name of the schema.
         name: String,
         /// Whether an existing schema is kept without an error.
@@ -109,6 +111,8 @@ pub enum Statement {
     },
     /// `DROP SCHEMA`.
     DropSchemas {
+        /// Name of the attached database. `None` for the session's own.
+        database: Option<String>,
         /// Names of the schemas, all dropped or none.
         names: Vec<String>,
         /// Whether missing names are ignored.
@@ -118,6 +122,8 @@ pub enum Statement {
     },
     /// `ALTER SCHEMA ... RENAME TO`.
     RenameSchema {
+        /// Name of the attached database. `None` for the session's own.
+        database: Option<String>,
         /// Name of the schema.
         name: String,
         /// The new name.
@@ -189,6 +195,8 @@ pub enum Statement {
         name: String,
         /// Whether a database that is attached under the name is kept without an error.
         if_not_exists: bool,
+        /// Whether it can only be read.
+        read_only: bool,
     },
     /// `DETACH`.
     Detach {

@@ -1,6 +1,6 @@
-//! Databases that are attached to an open one, under names by which its queries read them.
+//! Databases that are attached to an open one, under names that its statements use.
 //!
-//! They belong to the open database, so all its handles see them. They are open read-only: each shows its last commit
+//! They belong to the open database, so all its handles see them. One that is attached read-only shows its last commit
 //! as of the time when it was attached, or of the last [`Store::refresh_attached`]
 //! (docs/adr/0047-attached-databases.md).
 
@@ -11,6 +11,9 @@ use parking_lot::RwLock;
 
 use crate::error::OpenError;
 use crate::{Catalog, OpenOptions, Store};
+
+/// Path of a new database in memory.
+const IN_MEMORY: &str = ":memory:";
 
 /// The attached databases of a store, ordered by name.
 #[derive(Debug, Default)]
@@ -62,11 +65,12 @@ pub enum AttachError {
 }
 
 impl Store {
-    /// Attaches the database in a directory under a name, read-only.
+    /// Attaches the database in a directory under a name. A database that does not exist is created, unless it is
+    /// attached read-only. The path `:memory:` is a new database in memory.
     ///
     /// # Errors
-    /// If the name is taken, the database is attached already or is this one, or it cannot be opened read-only.
-    pub fn attach(&self, name: &str, path: &Path) -> Result<(), AttachError> {
+    /// If the name is taken, the database is attached already or is this one, or it cannot be opened.
+    pub fn attach(&self, name: &str, path: &Path, read_only: bool) -> Result<Arc<Self>, AttachError> {
         // Held while the database opens, so that it is not opened twice.
         let attached = &mut *self.inner.attached.0.write();
         let index = match attached.binary_search_by(|other| other.name.as_ref().cmp(name)) {
@@ -80,19 +84,26 @@ impl Store {
             return Err(AttachError::AlreadyAttached { path: path.to_owned(), name: other.name.as_ref().to_owned() });
         }
         let cache_bytes = Some(self.cache_statistics().limit);
-        let options = OpenOptions { read_only: true, cache_bytes, ..OpenOptions::default() };
-        let store = Arc::new(Self::open(path, options)?);
-        attached.insert(index, Attached { name: name.into(), store });
-        Ok(())
+        let options = OpenOptions { create: !read_only, read_only, cache_bytes, ..OpenOptions::default() };
+        let store = Arc::new(match path == Path::new(IN_MEMORY) && !read_only {
+            true => Self::in_memory()?,
+            false => Self::open(path, options)?,
+        });
+        attached.insert(index, Attached { name: name.into(), store: Arc::clone(&store) });
+        Ok(store)
     }
 
-    /// Removes an attached database. It closes when the last statement and transaction that read it end. Returns
-    /// whether there was one.
-    pub fn detach(&self, name: &str) -> bool {
+    /// Removes an attached database and returns it. It closes when the last statement and transaction that use it end.
+    /// Returns `None` if there is none of this name.
+    pub fn detach(&self, name: &str) -> Option<Arc<Self>> {
         let attached = &mut *self.inner.attached.0.write();
-        let before = attached.len();
-        attached.retain(|other| *other.name != *name);
-        attached.len() < before
+        let index = attached.binary_search_by(|other| other.name.as_ref().cmp(name)).ok()?;
+        Some(attached.remove(index).store)
+    }
+
+    /// Whether both are handles of one open database.
+    pub fn is_same_database(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// The attached databases with their newest states, ordered by name.

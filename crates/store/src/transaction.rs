@@ -332,6 +332,18 @@ impl Transaction {
         changes.rows.is_empty() && changes.edit.changes().is_empty()
     }
 
+    /// Whether the transaction has changed anything but temporary relations.
+    pub fn has_permanent_changes(&self) -> bool {
+        let changes = &self.state.lock().changes;
+        let has_rows = changes.rows.keys().any(|table| !table.is_temporary());
+        has_rows || changes.edit.changes().iter().any(|change| !change.is_temporary())
+    }
+
+    /// Whether this is a transaction of the database of `store`.
+    pub fn is_on(&self, store: &Store) -> bool {
+        self.store.is_same_database(store)
+    }
+
     /// Makes the transaction see all commits so far, in addition to its own changes.
     ///
     /// # Errors
@@ -470,6 +482,11 @@ impl Transaction {
     pub fn savepoint(&self, name: &str) {
         let state = &mut *self.state.lock();
         state.savepoints.push((name.to_owned(), state.changes.clone()));
+    }
+
+    /// Names of the savepoints, from the oldest to the newest.
+    pub fn savepoint_names(&self) -> Vec<String> {
+        self.state.lock().savepoints.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// Undoes all changes since the newest savepoint with this name, except for the numbers that were taken from

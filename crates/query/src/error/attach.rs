@@ -1,5 +1,6 @@
 //! Errors about attached databases.
 
+use taut_sql::CATALOG;
 use taut_store::{AttachError as StoreError, OpenError};
 
 /// Reason why a statement cannot attach or detach a database, or cannot be about a relation of an attached one.
@@ -28,14 +29,40 @@ pub enum AttachError {
         /// Name of the attached database.
         database: String,
     },
-    /// A view that reads a relation of an attached database.
-    #[error("a view cannot read {relation:?}, which is in another database")]
+    /// A statement that changes or defines relations of one database, and a relation of another one.
+    #[error("relation {relation:?} is not in database {database:?}, which the statement changes")]
+    OtherDatabase {
+        /// The relation, as the statement names it.
+        relation: String,
+        /// Name of the database that the statement changes.
+        database: String,
+    },
+    /// A change of a second database in a transaction.
+    #[error("cannot change database {database:?} in a transaction that has changed database {changed:?}")]
+    SecondDatabase {
+        /// Name of the database that the statement would change.
+        database: String,
+        /// Name of the database that the transaction has changed.
+        changed: String,
+    },
+    /// A function of sequences in a statement that changes an attached database.
+    #[error("{function} cannot be called in a statement that changes attached database {database:?}")]
+    SequenceFunction {
+        /// The function.
+        function: &'static str,
+        /// Name of the attached database.
+        database: String,
+    },
+    /// A view that reads a relation of another database.
+    #[error("a view of database {database:?} cannot read {relation:?}, which is in another database")]
     View {
         /// The relation, as the statement names it.
         relation: String,
+        /// Name of the database of the view.
+        database: String,
     },
-    /// A view of an attached database that calls a function whose result depends on the session's own database.
-    #[error("view {view:?} of an attached database calls {function}, which would read the session's own database")]
+    /// A view that calls a function whose result depends on the database in which the statement runs.
+    #[error("view {view:?} calls {function}, which would read another database than that of the view")]
     ViewCalls {
         /// The view.
         view: String,
@@ -56,7 +83,15 @@ impl AttachError {
         match self {
             Self::NameOfSchema { .. } => Some("ATTACH ... AS name attaches a database under another name.".to_owned()),
             Self::Use { name } => Some(format!("Write names of its tables as {name}.table.")),
-            Self::View { .. } => Some("CREATE TABLE ... AS copies its rows.".to_owned()),
+            Self::View { database, .. } if database == CATALOG => {
+                Some("CREATE TABLE ... AS copies its rows.".to_owned())
+            }
+            Self::View { database, .. } => Some(format!("Write names of its relations as {database}.name.")),
+            Self::OtherDatabase { .. } => {
+                Some("A statement defines and changes relations of one database. Its queries read any.".to_owned())
+            }
+            Self::SecondDatabase { .. } => Some("A transaction can change one database. COMMIT ends it.".to_owned()),
+            Self::SequenceFunction { .. } => Some("Call it in a statement of its own.".to_owned()),
             _ => None,
         }
     }
@@ -70,7 +105,12 @@ impl AttachError {
             Self::Missing { .. } => "3D000",
             Self::NameOfSchema { .. } => "42P06",
             Self::ReadOnly { .. } => "25006",
-            Self::View { .. } | Self::ViewCalls { .. } | Self::Use { .. } => "0A000",
+            Self::OtherDatabase { .. }
+            | Self::SecondDatabase { .. }
+            | Self::SequenceFunction { .. }
+            | Self::View { .. }
+            | Self::ViewCalls { .. }
+            | Self::Use { .. } => "0A000",
         }
     }
 }

@@ -18,7 +18,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
-use taut_store::{TableId, Transaction};
+use taut_store::{Store, TableId, Transaction};
 use taut_types::ColumnPredicate;
 
 use crate::exec::operators::{Interrupt, make_interruptible};
@@ -28,10 +28,14 @@ use crate::exec::scan::scan_source;
 /// configuration used for planning.
 #[derive(Debug)]
 pub struct StatementReads {
-    /// Weak, so that rows that are still being read do not prevent the transaction from ending.
-    transaction: Weak<Transaction>,
-    tables: Mutex<BTreeMap<TableId, PlannedScans>>,
+    /// The transaction of each database that the statement may read. Weak, so that rows that are still being read do
+    /// not prevent a transaction from ending.
+    transactions: Vec<Weak<Transaction>>,
+    tables: Mutex<BTreeMap<RecordedTable, PlannedScans>>,
 }
+
+/// Index of a transaction, and a table of its database. Tables of different databases may have the same id.
+type RecordedTable = (usize, TableId);
 
 /// Lookups and planned scans of one table.
 #[derive(Debug, Default)]
@@ -45,35 +49,44 @@ struct PlannedScans {
 }
 
 impl StatementReads {
-    /// Creates the recorder for a statement of a transaction; `None` unless the transaction is serializable.
-    pub fn for_transaction(transaction: &Arc<Transaction>) -> Option<Arc<Self>> {
-        let reads = || Self { transaction: Arc::downgrade(transaction), tables: Mutex::default() };
-        transaction.is_serializable().then(|| Arc::new(reads()))
+    /// Creates the recorder for a statement that reads the databases of these transactions.
+    pub fn for_transactions<'a>(transactions: impl Iterator<Item = &'a Arc<Transaction>>) -> Arc<Self> {
+        Arc::new(Self { transactions: transactions.map(Arc::downgrade).collect(), tables: Mutex::default() })
     }
 
     /// Records the lookup of a table by name. The read set has all rows of the table until [`Self::narrow`] is called.
-    pub fn record_lookup(&self, table: TableId) {
-        if let Some(transaction) = self.transaction.upgrade() {
-            transaction.record_table_read(table);
-        }
-        self.tables.lock().entry(table).or_default().lookups += 1;
+    pub fn record_lookup(&self, store: &Store, table: TableId) {
+        let Some((index, transaction)) = self.transaction_on(store) else { return };
+        transaction.record_table_read(table);
+        self.tables.lock().entry((index, table)).or_default().lookups += 1;
     }
 
     /// Records that a scan of a table was planned.
-    pub fn record_scan(&self, table: TableId) {
-        self.tables.lock().entry(table).or_default().scans += 1;
+    pub fn record_scan(&self, store: &Store, table: TableId) {
+        let Some((index, _)) = self.transaction_on(store) else { return };
+        self.tables.lock().entry((index, table)).or_default().scans += 1;
     }
 
     /// Records that rows are inserted into a table. This reads no rows of the table; key lookups are recorded
     /// elsewhere.
-    pub fn record_target(&self, table: TableId) {
-        self.tables.lock().entry(table).or_default().is_target = true;
+    pub fn record_target(&self, store: &Store, table: TableId) {
+        let Some((index, _)) = self.transaction_on(store) else { return };
+        self.tables.lock().entry((index, table)).or_default().is_target = true;
+    }
+
+    /// The transaction of a database, and its index. Returns `None` for a database that is attached read-only, and
+    /// after the end of the transaction.
+    fn transaction_on(&self, store: &Store) -> Option<(usize, Arc<Transaction>)> {
+        let mut running =
+            self.transactions.iter().enumerate().filter_map(|(index, found)| Some((index, found.upgrade()?)));
+        running.find(|(_, transaction)| transaction.is_on(store))
     }
 
     fn withdraw(&self) {
-        let Some(transaction) = self.transaction.upgrade() else { return };
-        for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
-            transaction.withdraw_table_reads(table, planned.lookups);
+        for ((index, table), planned) in std::mem::take(&mut *self.tables.lock()) {
+            if let Some(transaction) = self.transactions[index].upgrade() {
+                transaction.withdraw_table_reads(table, planned.lookups);
+            }
         }
     }
 
@@ -84,16 +97,19 @@ impl StatementReads {
     /// # Errors
     /// If traversing the plan fails.
     pub fn narrow(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
-        let Some(transaction) = self.transaction.upgrade() else { return Ok(()) };
-        let mut found: BTreeMap<TableId, Vec<Vec<ColumnPredicate>>> = BTreeMap::new();
+        let mut found: BTreeMap<RecordedTable, Vec<Vec<ColumnPredicate>>> = BTreeMap::new();
         plan.apply(|node| {
-            if let Some(source) = scan_source(node).filter(|source| !source.table().is_attached) {
-                found.entry(source.table().stored().id).or_default().push(source.predicates_at_planning());
+            if let Some(source) = scan_source(node)
+                && let Some((index, _)) = self.transaction_on(&source.table().store)
+            {
+                let scans = found.entry((index, source.table().stored().id)).or_default();
+                scans.push(source.predicates_at_planning());
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
-        for (table, planned) in std::mem::take(&mut *self.tables.lock()) {
-            let scans = found.remove(&table).unwrap_or_default();
+        for ((index, table), planned) in std::mem::take(&mut *self.tables.lock()) {
+            let Some(transaction) = self.transactions[index].upgrade() else { continue };
+            let scans = found.remove(&(index, table)).unwrap_or_default();
             if scans.len() != planned.scans || scans.is_empty() && !planned.is_target {
                 continue;
             }

@@ -45,9 +45,8 @@ impl TautTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<ScanSource> {
-        let reads = state.config().get_extension::<StatementReads>().filter(|_| !self.is_attached);
-        if let Some(reads) = reads {
-            reads.record_scan(self.stored.id);
+        if let Some(reads) = state.config().get_extension::<StatementReads>() {
+            reads.record_scan(&self.store, self.stored.id);
         }
         let whole = Self::whole(Arc::clone(&self.store), Arc::clone(&self.stored));
         let table = Arc::new(Self { is_attached: self.is_attached, ..whole });
@@ -172,13 +171,13 @@ impl TableProvider for TautTable {
         insert_op: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(reads) = state.config().get_extension::<StatementReads>() {
-            reads.record_target(self.stored.id);
+            reads.record_target(&self.store, self.stored.id);
         }
         if insert_op != InsertOp::Append {
             return not_impl_err!("INSERT {insert_op} into table {}; INSERT INTO adds rows", self.stored.name);
         }
         if self.is_attached {
-            return not_impl_err!("INSERT into table {} of an attached database", self.stored.name);
+            return not_impl_err!("INSERT into table {} of another database", self.stored.name);
         }
         let input = self.with_hidden_columns(input)?;
         let target = Target::Table(Arc::clone(&self.stored));

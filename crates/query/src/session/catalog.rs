@@ -19,7 +19,7 @@ use datafusion::sql::parser::Statement as PlannerStatement;
 use parking_lot::RwLock;
 use taut_sql::{
     CATALOG, INFORMATION_SCHEMA, Names, PG_CATALOG, PUBLIC, QualifiedName, SYSTEM, SYSTEM_SCHEMAS, Statement, TARGET,
-    UNQUALIFIED, WRITTEN,
+    UNQUALIFIED, WRITTEN, schema_in_database,
 };
 use taut_store::{AttachedSnapshot, Catalog, Store, View};
 use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name, split_relation_name};
@@ -84,6 +84,8 @@ pub struct StatementCatalog {
     pub attached: Arc<[AttachedSnapshot]>,
     /// Name of the attached database to which this catalog belongs. `None` for the session's own database.
     pub database: Option<Arc<str>>,
+    /// Name of the attached database that the statement changes. `None` for the session's own database.
+    pub target: Option<Arc<str>>,
 }
 
 impl StatementCatalog {
@@ -107,7 +109,29 @@ impl StatementCatalog {
         session
     }
 
-    /// The catalog of an attached database. It contains no other database. Its tables are not added to the read set.
+    /// The same catalog for a statement that changes an attached database. `target` is the catalog of that database.
+    pub fn for_target(&self, name: &Arc<str>, target: Self) -> Self {
+        let attached = self.attached.iter().cloned().map(|database| match database.name == *name {
+            true => {
+                let (store, catalog) = (Arc::clone(&target.store), Arc::clone(&target.snapshot));
+                AttachedSnapshot { store, catalog, ..database }
+            }
+            false => database,
+        });
+        Self {
+            store: Arc::clone(&self.store),
+            snapshot: Arc::clone(&self.snapshot),
+            search_path: self.search_path.clone(),
+            files: Arc::clone(&self.files),
+            mover: Arc::clone(&self.mover),
+            settings: Arc::clone(&self.settings),
+            attached: attached.collect(),
+            target: Some(Arc::clone(name)),
+            ..target
+        }
+    }
+
+    /// The catalog of an attached database. It contains no other database.
     fn attached(&self, name: &str) -> Option<Self> {
         let database = self.attached.iter().find(|database| *database.name == *name)?;
         Some(Self {
@@ -117,7 +141,6 @@ impl StatementCatalog {
             visible: None,
             relations: Vec::new(),
             changed: None,
-            reads: None,
             attached: Arc::new([]),
             database: Some(Arc::clone(&database.name)),
             ..self.clone()
@@ -133,14 +156,14 @@ impl StatementCatalog {
     async fn relation(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if let Some(table) = self.snapshot.table(name) {
             if let Some(reads) = &self.reads {
-                reads.record_lookup(table.id);
+                reads.record_lookup(&self.store, table.id);
             }
             let visible = self.visible_columns(name);
             let table = TautTable::new(Arc::clone(&self.store), Arc::clone(table), self.names.as_deref(), visible);
-            return Ok(Some(Arc::new(match &self.database {
-                Some(_) => table.attached(),
-                None if self.are_keys_valid => table,
-                None => table.without_keys(),
+            return Ok(Some(Arc::new(match self.database == self.target {
+                false => table.attached(),
+                true if self.are_keys_valid => table,
+                true => table.without_keys(),
             })));
         }
         match self.snapshot.view(name) {
@@ -197,7 +220,7 @@ impl StatementCatalog {
         if self.view_depth >= VIEW_DEPTH_MAX {
             return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
         }
-        if self.database.is_some() {
+        if self.database != self.target {
             check_functions(name, sql).map_err(|error| DataFusionError::External(Box::new(QueryError::from(error))))?;
         }
         let Some(session) = self.session.upgrade() else {
@@ -231,7 +254,10 @@ impl RelationNames for StatementCatalog {
             (schema.into_owned(), name.into_owned())
         };
         if [TARGET, WRITTEN].contains(&name) {
-            return self.changed.as_deref().map(qualified);
+            return self.changed.as_deref().map(qualified).map(|(schema, name)| match &self.target {
+                Some(database) => (schema_in_database(database, &schema), name),
+                None => (schema, name),
+            });
         }
         if self.relations.iter().any(|(known, _)| *known == name) {
             return None;

@@ -85,7 +85,7 @@ impl QuerySession {
 
     /// Returns the text of a view with new names for its first columns. The other columns keep their names.
     async fn with_column_names(&self, target: &Changes, view: &str, names: &[String], sql: &str) -> Result<String> {
-        let state = self.state_on(target.snapshot(), None);
+        let state = self.own_state_on(target.snapshot());
         let Some(Statement::Planned { statement, .. }) = taut_sql::parse(sql)?.pop() else { return Ok(sql.to_owned()) };
         let plan = statement_to_plan(&state, &statement).await?;
         withdraw_reads(&state);
@@ -108,7 +108,7 @@ impl QuerySession {
             return Err(QueryError::relation_exists(name));
         }
         let dependents = dependent_views(&snapshot, ObjectKind::View, [name].into());
-        let state = || self.state_on(Arc::clone(&snapshot), None);
+        let state = || self.own_state_on(Arc::clone(&snapshot));
         let mut relations = BTreeMap::new();
         let search_path = self.search_path();
         for reference in taut_sql::relations_of(&sql)? {

@@ -347,6 +347,10 @@ impl QuerySession {
         (snapshot, table): (&Catalog, &Arc<Table>),
     ) -> Result<Option<Arc<CachedDml>>> {
         let MutationRequest { mutation, parameters, plan: entry, .. } = request;
+        // Cached plans are looked up by tables of one database.
+        if self.user_session.is_some() {
+            return Ok(None);
+        }
         let is_simple = match mutation.kind {
             MutationKind::Update | MutationKind::Delete => true,
             MutationKind::Insert => mutation.conflict().is_some() || mutation.listed_rows().is_some_and(is_small_list),
@@ -459,8 +463,12 @@ impl QuerySession {
     }
 
     /// State in which the query of a `RETURNING` is planned and run.
-    fn written_state(&self, changes: &Changes, (table, written): (&Table, Arc<dyn TableProvider>)) -> SessionState {
-        let mut catalog = self.catalog(changes.snapshot(), None);
+    pub(super) fn written_state(
+        &self,
+        changes: &Changes,
+        (table, written): (&Table, Arc<dyn TableProvider>),
+    ) -> SessionState {
+        let mut catalog = self.query_catalog(changes.snapshot(), None);
         // Rows may still violate foreign keys, whose actions run at the end of the statement.
         catalog.are_keys_valid = false;
         catalog.relations.push((WRITTEN.into(), written));
@@ -475,13 +483,13 @@ impl QuerySession {
         table: &Arc<Table>,
         names: Option<&Arc<Names>>,
     ) -> Result<SessionState> {
-        let mut catalog = self.catalog(changes.snapshot(), names);
+        let mut catalog = self.query_catalog(changes.snapshot(), names);
         let target = TautTable::with_row_ids(Arc::clone(self.store()), Arc::clone(table));
         let target = if catalog.are_keys_valid { target } else { target.without_keys() };
         catalog.relations.push((TARGET.into(), Arc::new(target) as Arc<dyn TableProvider>));
         catalog.changed = Some(table.name.clone());
         if let Some(reads) = &catalog.reads {
-            reads.record_lookup(table.id);
+            reads.record_lookup(&self.store, table.id);
         }
         let mut state = catalog.state(self.context.state());
         state.config_mut().set_extension(Arc::new(changes.clone()));
@@ -491,8 +499,7 @@ impl QuerySession {
 
     /// Returns the table that a mutation changes.
     pub(super) fn target_table<'a>(&self, snapshot: &'a Catalog, mutation: &Mutation) -> Result<&'a Arc<Table>> {
-        self.check_is_own(&mutation.table)?;
-        let name = self.search_path().name(snapshot, &mutation.table)?;
+        let name = self.search_path().name(snapshot, self.own_reference(&mutation.table)?.as_ref())?;
         snapshot.table(&name).ok_or_else(|| QueryError::no_relation(name))
     }
 

@@ -44,7 +44,7 @@ impl QuerySession {
     ) -> Result<Option<u64>> {
         let Parameters::Positional(values) = parameters else { return Ok(None) };
         let snapshot = self.snapshot();
-        let named = |name| self.search_path().name(&snapshot, &relation_reference(name).ok()?).ok();
+        let named = |name| self.name(&relation_reference(name).ok()?).ok();
         let found = listed_values(statement).and_then(|(name, listed)| Some((snapshot.table(&named(name)?)?, listed)));
         let Some((table, listed)) = found else { return Ok(None) };
         let target = self.insert_targets.get(table)?;

@@ -52,6 +52,10 @@ impl QuerySession {
         options: &ReadOptions,
         design_options: &[(String, String)],
     ) -> Result<u64> {
+        let load = async |session: Arc<Self>| Box::pin(session.load_files(name, files, options, design_options)).await;
+        if let Some(rows) = self.in_attached(self.changed_database(&[Self::reference(name)]), load).await? {
+            return Ok(rows);
+        }
         self.begin_load(name, "COPY FROM")?;
         let loaded = self.load_files_into(name, files, options, design_options).await;
         self.end_load(loaded)
@@ -106,6 +110,13 @@ impl QuerySession {
         partitions: Vec<Batches>,
         design_options: &[(String, String)],
     ) -> Result<u64> {
+        let target = self.changed_database(&[Self::reference(name)]);
+        if !matches!(target, Ok(None)) {
+            let load = async |session: Arc<Self>| {
+                Box::pin(session.load_batches(name, schema, partitions, design_options)).await
+            };
+            return Ok(self.in_attached(target, load).await?.unwrap_or_default());
+        }
         self.begin_load(name, "INSERT")?;
         let rows = crate::exec::batches::scan_batches(schema, partitions)?;
         let loaded = self.load_rows(name, rows, design_options).await;

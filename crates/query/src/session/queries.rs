@@ -29,7 +29,7 @@ use super::merge_join::{wait_for_memory, with_merge_join_fallback, with_merge_jo
 use super::merged_stream::execute_merged;
 use super::staged_file::StagedFile;
 use super::{Done, Outcome, QuerySession, collect_as_stream, make_values_nullable, start_write, sum_counts};
-use crate::error::{AttachError, QueryError, Result};
+use crate::error::{QueryError, Result};
 use crate::exec::operators::make_interruptible;
 use crate::exec::reads::{create_physical_plan, withdraw_reads};
 use crate::exec::scan::{self, TautTable};
@@ -349,7 +349,7 @@ impl QuerySession {
         let mut state = self.planning.state(&self.context);
         let reads = self.statement_reads();
         if let Some(reads) = &reads {
-            cached.tables().for_each(|table| reads.record_lookup(table));
+            cached.tables().for_each(|table| reads.record_lookup(&self.store, table));
             Arc::make_mut(&mut state).config_mut().set_extension(Arc::clone(reads));
         }
         let physical = match cached.scan_plan(&plan, &state)? {
@@ -595,10 +595,6 @@ fn untyped(prepared: &PlannerStatement) -> Option<&Ast> {
 fn insert_target(plan: &LogicalPlan) -> Result<Option<Arc<Table>>> {
     let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
     match source_as_provider(&dml.target)?.downcast_ref::<TautTable>() {
-        Some(table) if table.is_attached => {
-            let database = dml.table_name.schema().unwrap_or_default().to_owned();
-            Err(AttachError::ReadOnly { relation: dml.table_name.to_string(), database }.into())
-        }
         Some(table) => Ok(Some(Arc::clone(table.stored()))),
         None => Err(QueryError::no_relation(dml.table_name.to_string())),
     }

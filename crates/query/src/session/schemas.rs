@@ -28,8 +28,7 @@ impl QuerySession {
 
     /// Resolves the name of a relation in a statement: see [`SearchPath::name`].
     pub(super) fn name(&self, reference: &TableReference) -> Result<String> {
-        self.check_is_own(reference)?;
-        self.search_path().name(&self.snapshot(), reference)
+        self.search_path().name(&self.snapshot(), self.own_reference(reference)?.as_ref())
     }
 
     pub(super) fn names(&self, references: &[TableReference]) -> Result<Vec<String>> {
@@ -38,8 +37,7 @@ impl QuerySession {
 
     /// Resolves the name of a relation that a statement creates: see [`SearchPath::new_name`].
     pub(super) fn new_name(&self, reference: &TableReference, is_temporary: bool) -> Result<String> {
-        self.check_is_own(reference)?;
-        self.search_path().new_name(&self.snapshot(), reference, is_temporary)
+        self.search_path().new_name(&self.snapshot(), self.own_reference(reference)?.as_ref(), is_temporary)
     }
 
     /// Resolves the name of a view that a statement creates. A view that reads a temporary relation becomes temporary.
@@ -50,8 +48,7 @@ impl QuerySession {
         is_temporary: bool,
         sql: &str,
     ) -> Result<(String, Option<String>)> {
-        self.check_is_own(reference)?;
-        self.check_view_reads_own(sql)?;
+        let reference = &*self.own_reference(reference)?;
         let (path, snapshot) = (self.search_path(), self.snapshot());
         let is_read = |relation: &TableReference| {
             let name = path.name(&snapshot, relation);
@@ -256,8 +253,8 @@ impl QuerySession {
     /// and may not exist yet. Other constraints remain unchanged.
     fn name_parent(&self, constraint: &mut DeclaredConstraint, table: &str) -> Result<()> {
         if let DeclaredCondition::ForeignKey { table: parent, .. } = &mut constraint.rule {
-            self.check_is_own(parent)?;
-            let name = self.search_path().name_beside(&self.snapshot(), parent, Some(table))?;
+            let own = self.own_reference_in_definition(parent)?;
+            let name = self.search_path().name_beside(&self.snapshot(), &own, Some(table))?;
             let is_temporary = is_temporary_relation(table);
             if is_temporary_relation(&name) != is_temporary && (name == table || self.table(&name).is_ok()) {
                 return Err(TemporaryError::ForeignKey { is_temporary }.into());
@@ -270,7 +267,11 @@ impl QuerySession {
     /// Adds schemas to the names of sequences in a default.
     fn named_default(&self, sql: &str) -> Result<String> {
         let mut error = None;
-        let named = with_named_sequences(sql, |reference| match self.name(reference) {
+        let name = |reference: &TableReference| {
+            let own = self.own_reference_in_definition(reference)?;
+            self.search_path().name(&self.snapshot(), &own)
+        };
+        let named = with_named_sequences(sql, |reference| match name(reference) {
             Ok(name) => Some(name),
             Err(found) => {
                 error = Some(found);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use datafusion::common::TableReference;
-use taut_sql::PUBLIC;
+use taut_sql::{CATALOG, PUBLIC};
 use taut_store::Catalog;
 use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name};
 
-use crate::error::{QueryError, Result, TemporaryError};
+use crate::error::{AttachError, QueryError, Result, TemporaryError};
 
 /// Schemas in which names without a schema are looked up, in order. Some may not exist. Temporary relations come first,
 /// unless the path lists their schema at another position.
@@ -82,8 +82,14 @@ impl SearchPath {
     /// If the name has no schema, and the path is empty.
     pub fn name_beside(&self, catalog: &Catalog, reference: &TableReference, new: Option<&str>) -> Result<String> {
         let name = reference.table();
-        if let Some(schema) = reference.schema() {
-            return Ok(relation_name(schema, name));
+        match reference {
+            TableReference::Bare { .. } => {}
+            TableReference::Full { catalog, .. } if **catalog != *CATALOG => {
+                return Err(QueryError::no_relation(reference.to_string()));
+            }
+            TableReference::Partial { schema, .. } | TableReference::Full { schema, .. } => {
+                return Ok(relation_name(schema, name));
+            }
         }
         if new.is_none() && self.is_default() && !self.searches_temporary_first(catalog) {
             return Ok(relation_name(PUBLIC, name));
@@ -105,6 +111,9 @@ impl SearchPath {
     /// If the schema does not exist, or the name has no schema and no schema of the path exists. If the relation is
     /// temporary, but its schema is not [`TEMPORARY_SCHEMA`].
     pub fn new_name(&self, catalog: &Catalog, reference: &TableReference, is_temporary: bool) -> Result<String> {
+        if let Some(database) = reference.catalog().filter(|database| *database != CATALOG) {
+            return Err(AttachError::Missing { name: database.to_owned() }.into());
+        }
         let schema = match reference.schema() {
             Some(TEMPORARY_SCHEMA) => TEMPORARY_SCHEMA,
             Some(schema) if !catalog.has_schema(schema) => return Err(QueryError::no_schema(schema)),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
-use taut_sql::{IsolationLevel, Statement, StatementClass, TableSource, is_insert};
+use taut_sql::{CATALOG, IsolationLevel, Statement, StatementClass, TableSource, is_insert};
 use taut_store::{AttachedSnapshot, Catalog, CommitError, SavepointState, Synchronous, TableId, Transaction};
 use taut_types::is_temporary_relation;
 
 use super::temporary::OnCommitActions;
 use super::{Done, Outcome, QuerySession};
-use crate::error::{QueryError, Result, Violation};
+use crate::error::{AttachError, QueryError, Result, Violation};
 use crate::exec::reads::StatementReads;
 use crate::mover::MaintenanceLock;
 use crate::write::changes::Changes;
@@ -35,13 +35,25 @@ struct OpenTransaction {
     start: DateTime<Utc>,
     isolation: IsolationLevel,
     read_only: bool,
-    /// The attached databases as its statements see them. `None` until the first statement runs.
+    /// The attached databases as its first statement found them. `None` until then.
     attached: Option<Arc<[AttachedSnapshot]>>,
+    /// Transactions of the other databases that its statements may change. At most one database has changes when it
+    /// commits.
+    others: Vec<OtherTransaction>,
     /// Whether a statement has run in the transaction. The first statement fixes the snapshot.
     has_run: bool,
     /// Whether a statement has failed. The transaction can then only be rolled back.
     has_failed: bool,
     /// Maintenance locks of tables whose blocks the transaction replaces, held until it ends.
+    maintenance_locks: Vec<(TableId, Arc<MaintenanceLock>)>,
+}
+
+/// The part of a transaction that is in another database than that of the session.
+#[derive(Clone, Debug)]
+struct OtherTransaction {
+    /// Name of the database.
+    database: Arc<str>,
+    transaction: Arc<Transaction>,
     maintenance_locks: Vec<(TableId, Arc<MaintenanceLock>)>,
 }
 
@@ -71,7 +83,58 @@ impl Transactions {
 
     /// The attached databases as the transaction in progress sees them. `None` if it has run no statement.
     pub fn attached(&self) -> Option<Arc<[AttachedSnapshot]>> {
-        self.current.as_ref().and_then(|current| current.attached.clone())
+        let current = self.current.as_ref()?;
+        let attached = current.attached.as_ref()?;
+        if current.others.is_empty() {
+            return Some(Arc::clone(attached));
+        }
+        let seen = |database: &AttachedSnapshot| match current.other(&database.name) {
+            Some(other) => AttachedSnapshot { catalog: other.transaction.snapshot(), ..database.clone() },
+            None => database.clone(),
+        };
+        Some(attached.iter().map(seen).collect())
+    }
+
+    /// Name of another database that the transaction in progress has changed.
+    pub fn changed_other(&self) -> Option<Arc<str>> {
+        let changed = self.current.as_ref()?.others.iter().find(|other| other.transaction.has_permanent_changes())?;
+        Some(Arc::clone(&changed.database))
+    }
+
+    /// State of a session on an attached database, which runs a statement of the transaction in progress.
+    ///
+    /// # Errors
+    /// If the transaction does not know the database.
+    pub fn for_attached(&self, database: &str) -> Result<Self> {
+        let on_attached = |current: &OpenTransaction| {
+            let missing = || AttachError::Missing { name: database.to_owned() };
+            let target = current.other(database).ok_or_else(missing)?.clone();
+            let own = OtherTransaction {
+                database: CATALOG.into(),
+                transaction: Arc::clone(&current.transaction),
+                maintenance_locks: Vec::new(),
+            };
+            let others = current.others.iter().filter(|other| *other.database != *database).cloned();
+            Ok::<_, AttachError>(OpenTransaction {
+                transaction: target.transaction,
+                maintenance_locks: target.maintenance_locks,
+                attached: Some(Arc::new([])),
+                others: std::iter::once(own).chain(others).collect(),
+                ..current.clone()
+            })
+        };
+        let current = self.current.as_ref().map(on_attached).transpose()?;
+        Ok(Self { current, on_commit: OnCommitActions::default(), ..*self })
+    }
+
+    /// Adopts the maintenance locks of a session on an attached database, which has run a statement of the transaction
+    /// in progress.
+    pub fn keep_locks_of(&mut self, database: &str, session: &Self) {
+        if let (Some(current), Some(ended)) = (&mut self.current, &session.current)
+            && let Some(other) = current.others.iter_mut().find(|other| *other.database == *database)
+        {
+            other.maintenance_locks.clone_from(&ended.maintenance_locks);
+        }
     }
 
     /// When the transaction in progress began.
@@ -113,13 +176,14 @@ impl QuerySession {
                 let isolation = isolation.unwrap_or(state.isolation);
                 transaction.set_serializable(isolation == IsolationLevel::Serializable);
                 let read_only = read_only.unwrap_or(state.read_only);
-                let (has_run, has_failed, maintenance_locks) = (false, false, Vec::new());
+                let (has_run, has_failed, maintenance_locks, others) = (false, false, Vec::new(), Vec::new());
                 state.current = Some(OpenTransaction {
                     transaction,
                     start: SystemTime::now().into(),
                     isolation,
                     read_only,
                     attached: None,
+                    others,
                     has_run,
                     has_failed,
                     maintenance_locks,
@@ -130,9 +194,7 @@ impl QuerySession {
                 Some(current) if current.has_failed => done = Done::with_tag("ROLLBACK"),
                 Some(current) => {
                     state.on_commit.apply(&current.transaction)?;
-                    self.interrupt()
-                        .cancellation()
-                        .commit_unless_cancelled(|| current.transaction.commit(state.synchronous))?;
+                    self.interrupt().cancellation().commit_unless_cancelled(|| current.commit(state.synchronous))?;
                 }
             },
             Statement::Rollback { savepoint: None } => {
@@ -142,18 +204,18 @@ impl QuerySession {
             }
             Statement::Rollback { savepoint: Some(name) } => {
                 let current = require_transaction(&mut state.current, "ROLLBACK TO SAVEPOINT")?;
-                current.transaction.roll_back_to(name)?;
+                current.transactions().try_for_each(|transaction| transaction.roll_back_to(name))?;
                 current.has_failed = false;
             }
             Statement::Savepoint { name } => {
                 let current = require_transaction(&mut state.current, "SAVEPOINT")?.ensure_not_failed()?;
-                current.transaction.savepoint(name);
+                current.transactions().for_each(|transaction| transaction.savepoint(name));
             }
             Statement::Release { name } => {
                 require_transaction(&mut state.current, "RELEASE SAVEPOINT")?
                     .ensure_not_failed()?
-                    .transaction
-                    .release(name)?;
+                    .transactions()
+                    .try_for_each(|transaction| transaction.release(name))?;
             }
             Statement::SetTransaction { isolation, read_only, session: true } => {
                 self.check_read_write(*read_only)?;
@@ -184,13 +246,12 @@ impl QuerySession {
         let state = &mut *self.transactions.lock();
         let Some(current) = &mut state.current else { return Ok(()) };
         current.ensure_not_failed()?;
-        if current.attached.is_none() || current.isolation == IsolationLevel::ReadCommitted {
-            current.attached = Some(self.store.attached());
-        }
         if !current.has_run {
             current.transaction.refresh_with_savepoints()?;
+            current.begin_others(self.store.attached());
         } else if current.isolation == IsolationLevel::ReadCommitted {
-            current.transaction.refresh()?;
+            current.transactions().try_for_each(|transaction| transaction.refresh())?;
+            current.refresh_attached();
         }
         current.has_run = true;
         Ok(())
@@ -237,7 +298,9 @@ impl QuerySession {
 
     /// Recorder for the read set of a statement. Returns `None` without a transaction that needs a read set.
     pub(super) fn statement_reads(&self) -> Option<Arc<StatementReads>> {
-        self.transaction().and_then(|(transaction, _)| StatementReads::for_transaction(&transaction))
+        let state = self.transactions.lock();
+        let current = state.current.as_ref().filter(|current| current.transaction.is_serializable())?;
+        Some(StatementReads::for_transactions(current.transactions()))
     }
 
     /// Whether a transaction is in progress.
@@ -332,16 +395,23 @@ impl QuerySession {
         }
     }
 
-    /// Returns an error if the statement would write in a read-only transaction. All transactions of a database that is
-    /// open read-only are read-only.
+    /// Returns an error if the statement would write in a read-only transaction, or in one that has changed another
+    /// database. All transactions of a database that is open read-only are read-only.
     pub(super) fn check_may_write(&self, statement: &str) -> Result<()> {
-        match self.is_read_only() {
-            true => Err(QueryError::Transaction {
+        if self.is_read_only() {
+            return Err(QueryError::Transaction {
                 message: format!("cannot execute {statement} in a read-only transaction"),
                 hint: None,
                 sqlstate: "25006",
-            }),
-            false => Ok(()),
+            });
+        }
+        let changed = self.transactions.lock().changed_other();
+        match changed {
+            Some(changed) => {
+                let (database, changed) = (self.database_name().to_owned(), (*changed).to_owned());
+                Err(AttachError::SecondDatabase { database, changed }.into())
+            }
+            None => Ok(()),
         }
     }
 
@@ -397,6 +467,51 @@ impl Drop for Undo<'_> {
 }
 
 impl OpenTransaction {
+    /// Its transactions in all databases, that of the session's own first.
+    fn transactions(&self) -> impl Iterator<Item = &Arc<Transaction>> {
+        std::iter::once(&self.transaction).chain(self.others.iter().map(|other| &other.transaction))
+    }
+
+    fn other(&self, database: &str) -> Option<&OtherTransaction> {
+        self.others.iter().find(|other| *other.database == *database)
+    }
+
+    /// Begins a transaction in each attached database that can be written.
+    fn begin_others(&mut self, attached: Arc<[AttachedSnapshot]>) {
+        let savepoints = self.transaction.savepoint_names();
+        for database in attached.iter().filter(|database| !database.store.is_read_only()) {
+            let transaction = Arc::new(database.store.begin());
+            transaction.set_serializable(self.isolation == IsolationLevel::Serializable);
+            savepoints.iter().for_each(|name| transaction.savepoint(name));
+            let database = Arc::clone(&database.name);
+            self.others.push(OtherTransaction { database, transaction, maintenance_locks: Vec::new() });
+        }
+        self.attached = Some(attached);
+    }
+
+    /// Updates the snapshots of databases that are attached read-only.
+    fn refresh_attached(&mut self) {
+        let newest =
+            |database: &AttachedSnapshot| AttachedSnapshot { catalog: database.store.snapshot(), ..database.clone() };
+        self.attached = self.attached.as_ref().map(|attached| attached.iter().map(newest).collect());
+    }
+
+    /// Commits the changes, which are in one database. The session's own may have changes of temporary relations too:
+    /// they cannot conflict with other transactions, and are committed last.
+    fn commit(&self, synchronous: Synchronous) -> Result<()> {
+        let mut changed = self.others.iter().filter(|other| other.transaction.has_permanent_changes());
+        if let Some(other) = changed.next() {
+            let second = changed.next().map(|second| (*second.database).to_owned());
+            let own = || self.transaction.has_permanent_changes().then(|| CATALOG.to_owned());
+            if let Some(database) = second.or_else(own) {
+                return Err(AttachError::SecondDatabase { database, changed: (*other.database).to_owned() }.into());
+            }
+            other.transaction.commit(synchronous)?;
+            self.transaction.set_serializable(false);
+        }
+        Ok(self.transaction.commit(synchronous)?)
+    }
+
     fn ensure_not_failed(&mut self) -> Result<&mut Self> {
         match self.has_failed {
             false => Ok(self),

@@ -10,9 +10,7 @@ use crate::error::{Result, SqlError};
 use crate::identifiers::{database_name, normalize};
 use crate::statement::Statement;
 
-const ALLOWED: &str = "ATTACH 'path' AS name (READ_ONLY) is: an attached database can be read";
-
-/// Parses `ATTACH [DATABASE] [IF NOT EXISTS] 'path' [AS name] (READ_ONLY)` and `DETACH [DATABASE] [IF EXISTS] name`.
+/// Parses `ATTACH [DATABASE] [IF NOT EXISTS] 'path' [AS name] [(READ_ONLY)]` and `DETACH [DATABASE] [IF EXISTS] name`.
 /// Returns `None` for other statements and consumes none of their tokens.
 ///
 /// # Errors
@@ -33,13 +31,11 @@ pub(super) fn attach(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         true => normalize(&parser.parse_identifier()?),
         false => Path::new(&path).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
     };
-    match parse_options(parser)? {
-        true => Ok(Some(Statement::Attach { path, name: database_name(name)?, if_not_exists })),
-        false => Err(SqlError::unsupported("ATTACH of a database for writing", ALLOWED)),
-    }
+    let read_only = parse_options(parser)?;
+    Ok(Some(Statement::Attach { path, name: database_name(name)?, if_not_exists, read_only }))
 }
 
-/// Parses the options in parentheses, if there are any. Returns whether the database is read-only.
+/// Parses the options in parentheses, if there are any. Returns whether the database is attached read-only.
 fn parse_options(parser: &mut Parser<'_>) -> Result<bool> {
     let mut read_only = false;
     if !parser.consume_token(&Token::LParen) {
@@ -63,7 +59,8 @@ fn parse_options(parser: &mut Parser<'_>) -> Result<bool> {
             ("read_only", Some("false" | "off" | "0")) | ("read_write", None) => false,
             (option, value) => {
                 let value = value.map_or_else(String::new, |value| format!(" {value}"));
-                return Err(SqlError::unsupported(format!("option {option}{value} of ATTACH"), ALLOWED));
+                let allowed = "READ_ONLY and READ_WRITE are: ATTACH 'path' AS name (READ_ONLY)";
+                return Err(SqlError::unsupported(format!("option {option}{value} of ATTACH"), allowed));
             }
         };
         if !parser.consume_token(&Token::Comma) {

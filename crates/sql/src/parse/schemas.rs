@@ -7,7 +7,7 @@ use datafusion_sql::sqlparser::tokenizer::Token;
 
 use super::consume_word;
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{normalize, relation_reference, schema_name, single_name};
+use crate::identifiers::{normalize, qualified_schema, relation_reference, schema_name, single_name};
 use crate::statement::Statement;
 
 /// Parses the statements about schemas. Returns `None` for other statements and consumes none of their tokens.
@@ -46,10 +46,10 @@ fn create(parser: &mut Parser<'_>) -> Result<Statement> {
     if matches!(&parser.peek_token_ref().token, Token::Word(word) if word.keyword == Keyword::AUTHORIZATION) {
         return Err(no_owner());
     }
-    let name = schema_name(&parser.parse_object_name(false)?)?;
+    let (database, name) = qualified_schema(&parser.parse_object_name(false)?)?;
     match parser.parse_keyword(Keyword::AUTHORIZATION) {
         true => Err(no_owner()),
-        false => Ok(Statement::CreateSchema { name, if_not_exists }),
+        false => Ok(Statement::CreateSchema { database, name, if_not_exists }),
     }
 }
 
@@ -59,19 +59,27 @@ fn no_owner() -> SqlError {
 
 fn drop_schemas(parser: &mut Parser<'_>) -> Result<Statement> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
-    let names = names.iter().map(schema_name).collect::<Result<_>>()?;
+    let written = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
+    let (databases, names): (Vec<Option<String>>, Vec<String>) =
+        written.iter().map(qualified_schema).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let database = databases.first().cloned().flatten();
+    if databases.iter().any(|other| *other != database) {
+        return Err(SqlError::unsupported("DROP SCHEMA of several databases", "DROP SCHEMA of one is"));
+    }
     let cascade = parser.parse_keyword(Keyword::CASCADE);
     if !cascade {
         let _ = parser.parse_keyword(Keyword::RESTRICT);
     }
-    Ok(Statement::DropSchemas { names, if_exists, cascade })
+    Ok(Statement::DropSchemas { database, names, if_exists, cascade })
 }
 
 fn rename(parser: &mut Parser<'_>) -> Result<Statement> {
-    let name = schema_name(&parser.parse_object_name(false)?)?;
+    let (database, name) = qualified_schema(&parser.parse_object_name(false)?)?;
     match parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
-        true => Ok(Statement::RenameSchema { name, new_name: schema_name(&parser.parse_object_name(false)?)? }),
+        true => {
+            let new_name = schema_name(&parser.parse_object_name(false)?)?;
+            Ok(Statement::RenameSchema { database, name, new_name })
+        }
         false => {
             let what = format!("ALTER SCHEMA ... {}", parser.peek_token_ref());
             Err(SqlError::unsupported(what, "ALTER SCHEMA name RENAME TO other is"))

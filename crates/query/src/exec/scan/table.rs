@@ -26,7 +26,7 @@ pub struct TautTable {
     pub(crate) keys: OnceLock<Option<Constraints>>,
     /// Whether the rows are known to obey the keys of the stored table.
     pub(crate) obeys_keys: bool,
-    /// Whether the table is in an attached database. Its id may equal the id of a table of the session's own database.
+    /// Whether the table is in another database than the statement changes. Its id may equal that of a table there.
     pub(crate) is_attached: bool,
     /// Default expressions by column name. Computed when a statement inserts.
     pub(crate) defaults: OnceLock<HashMap<String, Expr>>,
@@ -77,8 +77,8 @@ impl TautTable {
         Self { keys: OnceLock::from(None), obeys_keys: false, ..self }
     }
 
-    /// The same table as one of an attached database. It has no keys for the planner, because foreign keys refer to
-    /// tables by id.
+    /// The same table as one of another database. It has no keys for the planner, because foreign keys refer to tables
+    /// by id.
     pub fn attached(self) -> Self {
         Self { is_attached: true, ..self.without_keys() }
     }
