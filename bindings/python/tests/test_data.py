@@ -471,6 +471,7 @@ def test_variables_are_found_as_python_finds_them(con):
     frame = polars.DataFrame({"n": [1]})
     assert con.sql("SELECT n FROM frame").fetchone() == (1,)
     assert con.sql("WITH frame AS (SELECT 2 AS n) SELECT n FROM frame").fetchone() == (2,)
+    assert con.sql("SUMMARIZE frame").fetchone()[0] == "n"
 
     def inner():
         frame = polars.DataFrame({"n": [3]})

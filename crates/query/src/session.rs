@@ -615,6 +615,7 @@ impl QuerySession {
             }
             Statement::ModifyingWith { statement, .. } => statement.read_tables(),
             Statement::CreateTable { source: TableSource::Query(query), .. } => query_tables(query)?,
+            Statement::Summarize { query } => taut_sql::relations_of(query)?,
             _ => Vec::new(),
         };
         let (search_path, snapshot) = (self.search_path(), self.snapshot());
