@@ -331,9 +331,6 @@ impl QuerySession {
                 _ => problem("is not an identity column"),
             };
         };
-        if let (IdentityChange::Alter { .. }, Some((transaction, _))) = (change, self.transaction()) {
-            transaction.alter_own_sequence(sequence)?;
-        }
         target.commit(|edit| match change {
             IdentityChange::Add(_) => problem("is already an identity column"),
             IdentityChange::Set { identity, .. } => Ok(change_constraints(edit, table.id, |constraints| {
