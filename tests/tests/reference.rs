@@ -144,6 +144,9 @@ fn has_heading(headings: &[String], statement: &str) -> bool {
     let text = statement.to_uppercase().replace(['(', ';'], " ");
     let mut words: Vec<&str> = text.split_whitespace().take(8).collect();
     words.retain(|word| !["OR", "REPLACE", "UNIQUE", "LOCAL", "GLOBAL", "TEMP", "TEMPORARY"].contains(word));
+    if let Some(first @ &mut "DESC") = words.first_mut() {
+        *first = "DESCRIBE";
+    }
     headings.iter().any(|heading| heading.split(' ').enumerate().all(|(at, word)| words.get(at) == Some(&word)))
 }
 
