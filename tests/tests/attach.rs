@@ -492,6 +492,13 @@ fn prepared_statements_and_parameters_change_attached_databases() {
     }
     assert_eq!(number(&session, "SELECT sum(x) FROM a.t"), 400 + 6 + 90);
     assert_eq!(number(&session, "SELECT sum(x) FROM t"), 30);
+    run(
+        &session,
+        "EXECUTE i(500 + 1, 5); DELETE FROM a.t WHERE id = 501; EXPLAIN EXECUTE c(1, 1); EXPLAIN EXECUTE i(1, 1)",
+    );
+    run(&session, "CREATE TABLE a.p AS SELECT * FROM (PIVOT t ON id USING sum(x))");
+    assert_eq!(number(&session, "SELECT count(*) FROM a.p"), 1);
+    assert_eq!(error(&session, "PREPARE q AS INSERT INTO a.t VALUES (nextval('q'), $1)").1, "0A000");
     let parameters = Parameters::Positional(vec![Value::Integer(7), Value::Integer(70)]);
     for sql in ["INSERT INTO a.t VALUES (?, ?)", "UPDATE a.t SET x = ? + x WHERE x = ?"] {
         let statement = session.parse(sql).unwrap();
@@ -631,6 +638,10 @@ fn loads_fill_tables_of_attached_databases() {
     let options =
         LoadOptions { read: ReadOptions { header: Some(true), ..ReadOptions::default() }, ..LoadOptions::default() };
     session.load("a.loaded", &[&file], &options).unwrap();
+    session.load("a.s.t", &[&file], &options).unwrap();
+    assert_eq!(number(&session, "SELECT sum(x) FROM a.s.t"), 200);
+    let missing = session.load("b.s.t", &[&file], &options).unwrap_err();
+    assert!(missing.message().contains("database \"b\" does not exist"), "{}", missing.message());
     run(&session, "BEGIN");
     session.load("a.loaded", &[&file], &options).unwrap();
     assert_eq!(number(&session, "SELECT sum(x) FROM a.loaded"), 300);
@@ -688,15 +699,39 @@ fn a_transaction_changes_one_database() {
         }
     }
     assert_eq!(number(&session, "SELECT count(*) FROM w"), 9);
-    // Undone changes do not count.
+    // Undone changes without locks do not count.
     run(
         &session,
-        "BEGIN; SAVEPOINT p; INSERT INTO a.t VALUES (60, 1); SAVEPOINT q; ROLLBACK TO p;
+        "BEGIN; SAVEPOINT p; INSERT INTO a.u VALUES (60, 1); SAVEPOINT q; ROLLBACK TO p;
          INSERT INTO t VALUES (60, 2); RELEASE p; COMMIT",
     );
     assert_eq!(number(&session, "SELECT sum(x) FROM t"), 32);
     assert_eq!(number(&session, "SELECT sum(x) FROM a.t"), 400);
     run(&session, "DETACH b; DETACH c");
+}
+
+#[test]
+fn a_transaction_locks_rows_in_one_database() {
+    let pair = Writable::new();
+    let (session, other) = (pair.main.session(), pair.main.session());
+    // The locks of undone changes remain. If the transaction locked rows in both databases, neither would find a
+    // deadlock with one that locks them in the other order.
+    for (first, second) in [("t", "a.t"), ("a.t", "t")] {
+        run(&session, &format!("BEGIN; SAVEPOINT p; UPDATE {first} SET x = 0 WHERE id = 1; ROLLBACK TO p"));
+        assert_eq!(error(&session, &format!("UPDATE {second} SET x = 0 WHERE id = 1")).1, "0A000");
+        run(&session, &format!("ROLLBACK TO p; UPDATE {first} SET x = x + 1 WHERE id = 1; COMMIT"));
+    }
+    assert_eq!(number(&other, "SELECT t.x + q.x FROM t, a.t AS q WHERE t.id = 1 AND q.id = 1"), 10 + 100 + 2);
+}
+
+#[test]
+fn a_commit_changes_the_attached_database_only_if_temporary_relations_can_be_changed_too() {
+    let pair = Writable::new();
+    let (session, other) = (pair.main.session(), pair.main.session());
+    run(&session, "BEGIN; CREATE TEMP VIEW w AS SELECT * FROM t; INSERT INTO a.t VALUES (50, 1)");
+    run(&other, "ALTER TABLE t ADD COLUMN z int");
+    assert_eq!(error(&session, "COMMIT").1, "40001");
+    assert_eq!(number(&other, "SELECT count(*) FROM a.t WHERE id = 50"), 0);
 }
 
 #[test]

@@ -41,7 +41,8 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Maintenance lock: exclusive right to rewrite the blocks of a table.
 pub(crate) type MaintenanceLock = OwnedMutexGuard<()>;
 
-/// Runs compaction in the background, from the first change until it is dropped.
+/// Runs compaction in the background, from the first change until it is dropped. The mover of an attached database also
+/// starts if the database has a log.
 pub struct Mover {
     engine: Arc<Engine>,
     store: Weak<Store>,
@@ -154,15 +155,16 @@ impl Mover {
         drop(detached);
     }
 
-    /// The mover of an attached database. A transaction may change a database that was detached after it began: its
-    /// statements then run the due compactions themselves.
+    /// The mover of an attached database. If the database has been detached, returns a new mover.
     pub(crate) fn of_attached(&self, store: &Arc<Store>) -> Arc<Self> {
         let known = self.attached.lock().iter().find(|mover| mover.is_of(store)).map(Arc::clone);
         known.unwrap_or_else(|| Arc::new(self.beside(store)))
     }
 
     fn beside(&self, store: &Arc<Store>) -> Self {
-        let options = MoverOptions { is_on: self.shared.is_on(), ..self.shared.options.as_ref().clone() };
+        // The mover of a read-only database is off whatever its options are.
+        let is_on = if self.is_read_only { self.shared.options.is_on } else { self.shared.is_on() };
+        let options = MoverOptions { is_on, ..self.shared.options.as_ref().clone() };
         Self::with_engine(store, Arc::clone(&self.engine), options)
     }
 

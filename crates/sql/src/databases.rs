@@ -5,14 +5,14 @@ use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
 use datafusion_common::TableReference;
-use datafusion_sql::parser::Statement as EngineStatement;
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
     Expr, Function, Ident, Insert, ObjectName, ObjectNamePart, Select, SelectItem, SelectItemQualifiedWildcardKind,
     Statement as Ast, TableObject, Visit, VisitMut, VisitorMut, visit_expressions,
 };
 
 use crate::error::Result;
-use crate::identifiers::{PUBLIC, normalize, relation_reference};
+use crate::identifiers::{PUBLIC, normalize, relation_reference, single_name};
 use crate::parse::parse;
 use crate::statement::Statement;
 
@@ -21,7 +21,7 @@ const SEQUENCE_FUNCTIONS: [&str; 4] = ["nextval", "currval", "setval", "lastval"
 
 /// The table that an `INSERT` inserts into, or that of an `EXPLAIN` or `PREPARE` of one. Returns `None` for other
 /// statements.
-pub fn insert_target(statement: &EngineStatement) -> Option<TableReference> {
+pub fn insert_target(statement: &PlannerStatement) -> Option<TableReference> {
     fn of_ast(ast: &Ast) -> Option<TableReference> {
         match ast {
             Ast::Insert(Insert { table: TableObject::TableName(name), .. }) => relation_reference(name).ok(),
@@ -30,17 +30,36 @@ pub fn insert_target(statement: &EngineStatement) -> Option<TableReference> {
         }
     }
     match statement {
-        EngineStatement::Statement(ast) => of_ast(ast),
-        EngineStatement::Explain(explain) => insert_target(&explain.statement),
+        PlannerStatement::Statement(ast) => of_ast(ast),
+        PlannerStatement::Explain(explain) => insert_target(&explain.statement),
+        _ => None,
+    }
+}
+
+/// Name of the prepared statement that an `EXECUTE` runs. Returns `None` for other statements.
+pub fn executed_statement(statement: &PlannerStatement) -> Option<String> {
+    match statement {
+        PlannerStatement::Statement(ast) => match ast.as_ref() {
+            Ast::Execute { name: Some(name), .. } => single_name(name).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Returns the function of sequences that the query of a view calls.
+pub fn sequence_function_of_query(sql: &str) -> Option<&'static str> {
+    match parse(sql).ok()?.as_slice() {
+        [Statement::Planned { statement, .. }] => sequence_function(statement),
         _ => None,
     }
 }
 
 /// Returns the function of sequences that a statement calls.
-pub fn sequence_function(statement: &EngineStatement) -> Option<&'static str> {
+pub fn sequence_function(statement: &PlannerStatement) -> Option<&'static str> {
     match statement {
-        EngineStatement::Statement(ast) => sequence_function_in(ast.as_ref()),
-        EngineStatement::Explain(explain) => sequence_function(&explain.statement),
+        PlannerStatement::Statement(ast) => sequence_function_in(ast.as_ref()),
+        PlannerStatement::Explain(explain) => sequence_function(&explain.statement),
         _ => None,
     }
 }
@@ -65,7 +84,7 @@ pub fn sequence_function_in(part: &impl Visit) -> Option<&'static str> {
 /// If the text is not a statement.
 pub fn without_database(sql: &str, database: &str) -> Result<String> {
     let Some(Statement::Planned { statement, .. }) = parse(sql)?.pop() else { return Ok(sql.to_owned()) };
-    let EngineStatement::Statement(ast) = statement.as_ref() else { return Ok(sql.to_owned()) };
+    let PlannerStatement::Statement(ast) = statement.as_ref() else { return Ok(sql.to_owned()) };
     let mut ast = ast.clone();
     let _: ControlFlow<()> = VisitMut::visit(&mut ast, &mut Remover { database });
     Ok(ast.to_string())
@@ -128,7 +147,7 @@ impl VisitorMut for Remover<'_> {
 mod tests {
     use super::*;
 
-    fn one(sql: &str) -> EngineStatement {
+    fn one(sql: &str) -> PlannerStatement {
         match parse(sql).unwrap().pop() {
             Some(Statement::Planned { statement, .. }) => statement.as_ref().clone(),
             other => unreachable!("{other:?}"),

@@ -73,7 +73,10 @@ mod with_queries;
 pub use aliases::replace_alias;
 pub use attachment::Attachment;
 pub use column_names::{names_column, rename_column, stored_text, without_table};
-pub use databases::{insert_target, sequence_function, sequence_function_in, without_database};
+pub use databases::{
+    executed_statement, insert_target, sequence_function, sequence_function_in, sequence_function_of_query,
+    without_database,
+};
 pub use declared::{
     ColumnChange, ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, DeclaredSequence, IdentityChange,
     SchemaChange, SequenceOptions,

@@ -483,7 +483,6 @@ mod tests {
             ("alter table t enable row level security", "SET (name = 'value'"),
             ("copy t from stdin", "name of a file"),
             ("create table taut.t (a int)", "read-only"),
-            ("create table other.public.t (a int)", "another database"),
             ("create schema pg_x", "unacceptable schema name"),
             ("create schema taut", "unacceptable schema name"),
             ("create schema s authorization a", "AUTHORIZATION"),

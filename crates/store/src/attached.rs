@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::error::OpenError;
 use crate::{Catalog, OpenOptions, Store};
@@ -15,9 +15,14 @@ use crate::{Catalog, OpenOptions, Store};
 /// Path of a new database in memory.
 const IN_MEMORY: &str = ":memory:";
 
-/// The attached databases of a store, ordered by name.
+/// The attached databases of a store.
 #[derive(Debug, Default)]
-pub(crate) struct AttachedDatabases(RwLock<Vec<Attached>>);
+pub(crate) struct AttachedDatabases {
+    /// Ordered by name.
+    databases: RwLock<Vec<Attached>>,
+    /// Locked while a database opens, so that it is not opened twice. Statements do not wait for it.
+    opening: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Attached {
@@ -71,12 +76,12 @@ impl Store {
     /// # Errors
     /// If the name is taken, the database is attached already or is this one, or it cannot be opened.
     pub fn attach(&self, name: &str, path: &Path, read_only: bool) -> Result<Arc<Self>, AttachError> {
-        // Held while the database opens, so that it is not opened twice.
-        let attached = &mut *self.inner.attached.0.write();
-        let index = match attached.binary_search_by(|other| other.name.as_ref().cmp(name)) {
-            Ok(_) => return Err(AttachError::NameTaken { name: name.to_owned() }),
-            Err(index) => index,
-        };
+        let AttachedDatabases { databases, opening } = &self.inner.attached;
+        let _opening = opening.lock();
+        let attached = self.attached();
+        if attached.iter().any(|other| *other.name == *name) {
+            return Err(AttachError::NameTaken { name: name.to_owned() });
+        }
         if is_same_directory(&self.path(), path) {
             return Err(AttachError::Itself { path: path.to_owned() });
         }
@@ -89,14 +94,16 @@ impl Store {
             true => Self::in_memory()?,
             false => Self::open(path, options)?,
         });
-        attached.insert(index, Attached { name: name.into(), store: Arc::clone(&store) });
+        let databases = &mut *databases.write();
+        let index = databases.partition_point(|other| *other.name < *name);
+        databases.insert(index, Attached { name: name.into(), store: Arc::clone(&store) });
         Ok(store)
     }
 
     /// Removes an attached database and returns it. It closes when the last statement and transaction that use it end.
     /// Returns `None` if there is none of this name.
     pub fn detach(&self, name: &str) -> Option<Arc<Self>> {
-        let attached = &mut *self.inner.attached.0.write();
+        let attached = &mut *self.inner.attached.databases.write();
         let index = attached.binary_search_by(|other| other.name.as_ref().cmp(name)).ok()?;
         Some(attached.remove(index).store)
     }
@@ -113,7 +120,7 @@ impl Store {
             store: Arc::clone(store),
             catalog: store.snapshot(),
         };
-        self.inner.attached.0.read().iter().map(snapshot).collect()
+        self.inner.attached.databases.read().iter().map(snapshot).collect()
     }
 
     /// Updates each attached database to its last commit, as [`Store::refresh`] does. Returns whether one of them has a

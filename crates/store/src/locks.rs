@@ -133,6 +133,14 @@ impl Locks {
         locked.any(|(_, holders)| holders.iter().any(|(holder, _)| Some(*holder) != own))
     }
 
+    /// Whether a transaction has locked rows or keys of permanent tables.
+    pub fn has_permanent_locks(&self, transaction: TransactionId) -> bool {
+        let state = self.state.lock();
+        state.running.get(&transaction).is_some_and(|Running { segments, keys, .. }| {
+            segments.iter().map(|(table, ..)| table).chain(keys).any(|table| !table.is_temporary())
+        })
+    }
+
     /// Ends a transaction: releases its locks and wakes the transactions that wait for it.
     pub fn end(&self, transaction: TransactionId) {
         let state = &mut *self.state.lock();

@@ -339,6 +339,12 @@ impl Transaction {
         has_rows || changes.edit.changes().iter().any(|change| !change.is_temporary())
     }
 
+    /// Whether other transactions may wait for this one, because it has changed or locked rows of permanent tables.
+    /// Locks remain after the changes are undone.
+    pub fn may_block_others(&self) -> bool {
+        self.has_permanent_changes() || self.store.locks().has_permanent_locks(self.id)
+    }
+
     /// Whether this is a transaction of the database of `store`.
     pub fn is_on(&self, store: &Store) -> bool {
         self.store.is_same_database(store)

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use datafusion::common::TableReference;
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
-use taut_sql::{CATALOG, CommentedObject, PUBLIC, Parameters, Statement, TableSource};
+use taut_sql::{
+    CATALOG, ColumnChange, CommentedObject, PUBLIC, Parameters, SchemaChange, Statement, TableChange, TableSource,
+};
 use taut_store::{AttachError as StoreError, AttachedSnapshot};
 use taut_types::TEMPORARY_SCHEMA;
 
@@ -81,7 +83,8 @@ impl QuerySession {
     pub(super) fn session_on(&self, database: &AttachedSnapshot) -> Result<Arc<Self>> {
         let context = SessionContext::new_with_state(self.context.state());
         let schemas = context.state_ref().read().config_options().extensions.get::<SchemaAccess>().cloned();
-        let mover = self.mover.of_attached(&database.store);
+        let mover = self.transactions.lock().mover_of(&database.name);
+        let mover = mover.unwrap_or_else(|| self.mover.of_attached(&database.store));
         let mut session = Self::with_context(Arc::clone(&database.store), mover, context);
         // Functions of schemas, unlike those of sequences, are only called by the text of the statement.
         if let Some(schemas) = schemas {
@@ -147,14 +150,17 @@ impl QuerySession {
                 statement.mutations().map(|mutation| mutation.table.clone()).collect()
             }
             Statement::Prepare { mutation, .. } => self.targets(mutation),
-            Statement::Execute { name, .. } => {
-                self.prepared.get(name).map_or_else(|_| Vec::new(), |prepared| self.targets(&prepared))
-            }
-            Statement::Planned { statement, .. } | Statement::OpenPivot { statement } => {
-                taut_sql::insert_target(statement).into_iter().collect()
-            }
+            Statement::Execute { name, .. } | Statement::ExplainExecute { name, .. } => self.targets_of_prepared(name),
+            Statement::Planned { statement, .. } => match taut_sql::executed_statement(statement) {
+                Some(name) => self.targets_of_prepared(&name),
+                None => taut_sql::insert_target(statement).into_iter().collect(),
+            },
             _ => Vec::new(),
         }
+    }
+
+    fn targets_of_prepared(&self, name: &str) -> Vec<TableReference> {
+        self.prepared.get(name).map_or_else(|_| Vec::new(), |prepared| self.targets(&prepared))
     }
 
     /// A function of sequences in the text of a statement. It would refer to the session's own database, and the
@@ -163,13 +169,28 @@ impl QuerySession {
         match statement {
             Statement::Mutation { mutation, .. } => mutation.sequence_function,
             Statement::ModifyingWith { statement, .. } => taut_sql::sequence_function(&statement.statement),
-            Statement::Planned { statement, .. } | Statement::OpenPivot { statement } => {
-                taut_sql::sequence_function(statement)
+            Statement::Planned { statement, .. } => match taut_sql::executed_statement(statement) {
+                Some(name) => self.sequence_function_of_prepared(&name),
+                None => taut_sql::sequence_function(statement),
+            },
+            Statement::Execute { name, .. } => self.sequence_function_of_prepared(name),
+            Statement::CreateView { sql, .. } => taut_sql::sequence_function_of_query(sql),
+            Statement::AlterTable { change: TableChange::Schema(changes), .. } => {
+                changes.iter().find_map(|change| match change {
+                    SchemaChange::Column(ColumnChange::SetType { using: Some(using), .. }) => {
+                        taut_sql::sequence_function_in(using.as_ref())
+                    }
+                    _ => None,
+                })
             }
             Statement::CreateTable { source: TableSource::Query(query), .. } => taut_sql::sequence_function_in(query),
             Statement::Prepare { mutation, .. } => self.sequence_function(mutation),
             _ => None,
         }
+    }
+
+    fn sequence_function_of_prepared(&self, name: &str) -> Option<&'static str> {
+        self.prepared.get(name).ok().and_then(|prepared| self.sequence_function(&prepared))
     }
 
     /// The attached database of relations that a statement changes. Returns `None` if they are in the session's own.

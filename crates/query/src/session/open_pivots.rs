@@ -21,7 +21,11 @@ impl QuerySession {
             let (texts, type_name) = self.pivot_values(query, parameters).await?;
             list_pivot_values(&mut statement, &texts, &type_name)?;
         }
-        Box::pin(self.run_statement(&with_pivots(statement)?, parameters)).await
+        let statement = with_pivots(statement)?;
+        match self.run_in_attached(&statement, parameters).await? {
+            Some(outcome) => Ok(outcome),
+            None => Box::pin(self.run_statement(&statement, parameters)).await,
+        }
     }
 
     /// Runs the query for the values of a `PIVOT`. Returns the values as sorted text, and the name of their SQL type.

@@ -60,9 +60,15 @@ impl QuerySession {
         Ok((name, reads_temporary.then(notice)))
     }
 
-    /// Converts a relation name from the API, with or without a schema, to a reference. The name has the format of
-    /// [`relation_name`].
+    /// Converts a relation name from the API to a reference. The name has the format of [`relation_name`], or the name
+    /// of a database and a dot before a name with a schema.
     pub(super) fn reference(text: &str) -> TableReference {
+        if let Some((database, relation)) = text.split_once('.').filter(|_| !text.starts_with('"')) {
+            let (schema, name) = split_relation_name(relation);
+            if name != relation {
+                return TableReference::full(database, schema, name);
+            }
+        }
         let (schema, name) = split_relation_name(text);
         match name == text {
             true => TableReference::bare(text),

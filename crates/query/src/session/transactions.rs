@@ -13,7 +13,7 @@ use super::temporary::OnCommitActions;
 use super::{Done, Outcome, QuerySession};
 use crate::error::{AttachError, QueryError, Result, Violation};
 use crate::exec::reads::StatementReads;
-use crate::mover::MaintenanceLock;
+use crate::mover::{MaintenanceLock, Mover};
 use crate::write::changes::Changes;
 
 /// Transaction state and settings of a session.
@@ -54,6 +54,8 @@ struct OtherTransaction {
     /// Name of the database.
     database: Arc<str>,
     transaction: Arc<Transaction>,
+    /// Mover of the database, if it is an attached one. The transaction uses it even if the database is detached.
+    mover: Option<Arc<Mover>>,
     maintenance_locks: Vec<(TableId, Arc<MaintenanceLock>)>,
 }
 
@@ -95,9 +97,10 @@ impl Transactions {
         Some(attached.iter().map(seen).collect())
     }
 
-    /// Name of another database that the transaction in progress has changed.
+    /// Name of another database in which the transaction in progress has changed or locked rows. Each database finds
+    /// only the deadlocks between its own locks, so a transaction has locks in one database.
     pub fn changed_other(&self) -> Option<Arc<str>> {
-        let changed = self.current.as_ref()?.others.iter().find(|other| other.transaction.has_permanent_changes())?;
+        let changed = self.current.as_ref()?.others.iter().find(|other| other.transaction.may_block_others())?;
         Some(Arc::clone(&changed.database))
     }
 
@@ -112,6 +115,7 @@ impl Transactions {
             let own = OtherTransaction {
                 database: CATALOG.into(),
                 transaction: Arc::clone(&current.transaction),
+                mover: None,
                 maintenance_locks: Vec::new(),
             };
             let others = current.others.iter().filter(|other| *other.database != *database).cloned();
@@ -125,6 +129,11 @@ impl Transactions {
         };
         let current = self.current.as_ref().map(on_attached).transpose()?;
         Ok(Self { current, on_commit: OnCommitActions::default(), ..*self })
+    }
+
+    /// The mover that the transaction in progress uses for an attached database.
+    pub fn mover_of(&self, database: &str) -> Option<Arc<Mover>> {
+        self.current.as_ref()?.other(database)?.mover.clone()
     }
 
     /// Adopts the maintenance locks of a session on an attached database, which has run a statement of the transaction
@@ -248,7 +257,7 @@ impl QuerySession {
         current.ensure_not_failed()?;
         if !current.has_run {
             current.transaction.refresh_with_savepoints()?;
-            current.begin_others(self.store.attached());
+            current.begin_others(self.store.attached(), &self.mover);
         } else if current.isolation == IsolationLevel::ReadCommitted {
             current.transactions().try_for_each(|transaction| transaction.refresh())?;
             current.refresh_attached();
@@ -477,14 +486,15 @@ impl OpenTransaction {
     }
 
     /// Begins a transaction in each attached database that can be written.
-    fn begin_others(&mut self, attached: Arc<[AttachedSnapshot]>) {
+    fn begin_others(&mut self, attached: Arc<[AttachedSnapshot]>, mover: &Mover) {
         let savepoints = self.transaction.savepoint_names();
         for database in attached.iter().filter(|database| !database.store.is_read_only()) {
             let transaction = Arc::new(database.store.begin());
             transaction.set_serializable(self.isolation == IsolationLevel::Serializable);
             savepoints.iter().for_each(|name| transaction.savepoint(name));
+            let mover = Some(mover.of_attached(&database.store));
             let database = Arc::clone(&database.name);
-            self.others.push(OtherTransaction { database, transaction, maintenance_locks: Vec::new() });
+            self.others.push(OtherTransaction { database, transaction, mover, maintenance_locks: Vec::new() });
         }
         self.attached = Some(attached);
     }
@@ -496,8 +506,8 @@ impl OpenTransaction {
         self.attached = self.attached.as_ref().map(|attached| attached.iter().map(newest).collect());
     }
 
-    /// Commits the changes, which are in one database. The session's own may have changes of temporary relations too:
-    /// they cannot conflict with other transactions, and are committed last.
+    /// Commits the changes, which are in one database. The session's own may have changes of temporary relations too,
+    /// which are checked first and committed last.
     fn commit(&self, synchronous: Synchronous) -> Result<()> {
         let mut changed = self.others.iter().filter(|other| other.transaction.has_permanent_changes());
         if let Some(other) = changed.next() {
@@ -506,8 +516,9 @@ impl OpenTransaction {
             if let Some(database) = second.or_else(own) {
                 return Err(AttachError::SecondDatabase { database, changed: (*other.database).to_owned() }.into());
             }
-            other.transaction.commit(synchronous)?;
             self.transaction.set_serializable(false);
+            self.transaction.preview()?;
+            other.transaction.commit(synchronous)?;
         }
         Ok(self.transaction.commit(synchronous)?)
     }

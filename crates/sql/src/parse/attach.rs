@@ -37,9 +37,9 @@ pub(super) fn attach(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
 
 /// Parses the options in parentheses, if there are any. Returns whether the database is attached read-only.
 fn parse_options(parser: &mut Parser<'_>) -> Result<bool> {
-    let mut read_only = false;
+    let mut read_only = None;
     if !parser.consume_token(&Token::LParen) {
-        return Ok(read_only);
+        return Ok(false);
     }
     loop {
         let option = parser.parse_identifier()?.value.to_ascii_lowercase();
@@ -54,7 +54,10 @@ fn parse_options(parser: &mut Parser<'_>) -> Result<bool> {
                 })
             }
         };
-        read_only = match (option.as_str(), value.as_deref()) {
+        if read_only.is_some() {
+            return Err(SqlError::syntax("conflicting or redundant options of ATTACH".to_owned()));
+        }
+        read_only = Some(match (option.as_str(), value.as_deref()) {
             ("read_only", None | Some("true" | "on" | "1")) => true,
             ("read_only", Some("false" | "off" | "0")) | ("read_write", None) => false,
             (option, value) => {
@@ -62,10 +65,10 @@ fn parse_options(parser: &mut Parser<'_>) -> Result<bool> {
                 let allowed = "READ_ONLY and READ_WRITE are: ATTACH 'path' AS name (READ_ONLY)";
                 return Err(SqlError::unsupported(format!("option {option}{value} of ATTACH"), allowed));
             }
-        };
+        });
         if !parser.consume_token(&Token::Comma) {
             parser.expect_token(&Token::RParen)?;
-            return Ok(read_only);
+            return Ok(read_only.unwrap_or_default());
         }
     }
 }

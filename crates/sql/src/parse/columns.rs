@@ -10,6 +10,7 @@ use super::sequences::identity_options;
 use crate::declared::{ColumnChange, Declared, DeclaredSequence, SequenceOptions};
 use crate::error::{Result, SqlError};
 use crate::identifiers::normalize;
+use crate::syntax::has_query;
 use crate::types::{TYPES_ALLOWED, has_length, logical_type_of};
 
 /// Returns the declared columns, and their constraints, defaults, sequences and generation expressions. Adds a notice
@@ -144,6 +145,9 @@ pub fn column_changes(operation: &AlterTableOperation, notices: &mut Vec<String>
         } => {
             let column = normalize(column_name);
             let logical_type = column_type(&column, data_type, notices)?;
+            if using.as_ref().is_some_and(has_query) {
+                return Err(SqlError::unsupported("a subquery in USING", "an expression over the row is"));
+            }
             vec![ColumnChange::SetType { column, logical_type, using: using.clone().map(Box::new) }]
         }
         _ => return Ok(None),

@@ -304,9 +304,13 @@ mod tests {
             (added(5), json!([]), "maps of columns, or none, for each"),
             (added(5), json!([0, 1]), "maps of columns, or none, for each"),
             (json!([]), json!([null, null]), "maps of columns, or none, for each"),
-            (added(1 << 40), json!([0, null]), "values of their types"),
+            (added(1 << 40), json!([0, null]), "values that fit the types of added columns"),
             (json!([[{"stored": 0}, {"stored": 1}]]), json!([0, null]), "a source for each column"),
-            (json!([[{"added": {"type": "big_int"}}]]), json!([0, null]), "columns of the types of the table"),
+            (
+                json!([[{"added": {"type": "big_int"}}]]),
+                json!([0, null]),
+                "added columns of the types that the table declares",
+            ),
         ] {
             let found = maps(column_maps, of_blocks).unwrap_err();
             assert!(found.contains(message), "{found}");
