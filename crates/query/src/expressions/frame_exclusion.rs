@@ -151,7 +151,7 @@ impl WindowUDFImpl for Excluding {
         let (exprs, fields) = (self.own(args.input_exprs()), self.own(args.input_fields()));
         let function = match &self.function {
             WindowFunctionDefinition::AggregateUDF(function) => {
-                FrameFunction::Aggregate(Aggregate::new(function, exprs, fields, args.ignore_nulls())?)
+                FrameFunction::Aggregate(Box::new(Aggregate::new(function, exprs, fields, args.ignore_nulls())?))
             }
             WindowFunctionDefinition::WindowUDF(function) => {
                 // The engine's own function checks the arguments.
@@ -198,7 +198,7 @@ struct ExcludingEvaluator {
 
 #[derive(Debug)]
 enum FrameFunction {
-    Aggregate(Aggregate),
+    Aggregate(Box<Aggregate>),
     Position { nth: i64, skips_nulls: bool },
 }
 
@@ -279,7 +279,7 @@ impl PartitionEvaluator for ExcludingEvaluator {
         let before = partition.readable(frame.start..within(excluded.start));
         let after = partition.readable(within(excluded.end)..frame.end);
         let keeps_row = self.exclusion == FrameExclusion::Ties && frame.contains(&row);
-        let current = keeps_row.then(|| partition.readable(row..row + 1)).unwrap_or_default();
+        let current = if keeps_row { partition.readable(row..row + 1) } else { 0..0 };
         match &mut self.function {
             FrameFunction::Aggregate(aggregate) => aggregate.evaluate(&partition.arguments, before, current, after),
             FrameFunction::Position { nth, .. } => {
