@@ -101,7 +101,7 @@ impl Store {
     }
 
     /// Removes an attached database and returns it. It closes when the last statement and transaction that use it end.
-    /// Returns `None` if there is none of this name.
+    /// Returns `None` if no database has this name.
     pub fn detach(&self, name: &str) -> Option<Arc<Self>> {
         let attached = &mut *self.inner.attached.databases.write();
         let index = attached.binary_search_by(|other| other.name.as_ref().cmp(name)).ok()?;

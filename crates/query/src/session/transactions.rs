@@ -387,7 +387,7 @@ impl QuerySession {
     }
 
     /// Destination of the changes of a statement that has no transaction of its own. It is the transaction in progress.
-    /// If there is none, it is the store, which commits each change at once.
+    /// Without a transaction, it is the store, which commits each change at once.
     pub(super) fn changes(&self) -> Changes {
         let changes = match self.transaction() {
             Some((transaction, _)) => Changes::in_transaction(Arc::clone(&self.store), transaction),
