@@ -41,6 +41,7 @@ use crate::error::SqlError;
 
 pub(crate) use self::asof_joins::mark_asof_joins;
 pub use self::frame_exclusion::FrameExclusion;
+pub use self::frames::{FRAME_END, FRAME_START};
 pub use self::grouped_casts::NAMED_CAST;
 pub(crate) use self::merged_columns::{expand_wildcard, merges_columns};
 pub(crate) use self::output_names::make_names_distinct;
@@ -275,6 +276,11 @@ mod tests {
             (
                 "SELECT sum(a) OVER (w ORDER BY b) AS s FROM t WINDOW w AS (PARTITION BY c), v AS (w)",
                 "SELECT sum(a) OVER (PARTITION BY c ORDER BY b) AS s FROM t WINDOW w AS (PARTITION BY c), v AS (PARTITION BY c)",
+            ),
+            (
+                "SELECT sum(a) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 1 + 1 FOLLOWING) AS s FROM t",
+                "SELECT sum(a) OVER (PARTITION BY ('taut frame end 1 + 1'), (1 + 1) ORDER BY b \
+                 ROWS BETWEEN 1 PRECEDING AND 0 FOLLOWING) AS s FROM t",
             ),
             ("INSERT INTO t VALUES ((SELECT 1), DEFAULT)", "INSERT INTO t VALUES ((SELECT 1), DEFAULT)"),
         ] {

@@ -139,12 +139,6 @@ pub enum SqlError {
         /// The name.
         name: String,
     },
-    /// A frame of a window with an offset below zero.
-    #[error("frame {side} offset must not be negative")]
-    FrameOffset {
-        /// Bound that has the offset: `starting` or `ending`.
-        side: &'static str,
-    },
     /// A name that several relations of a query have.
     #[error("table reference {name:?} is ambiguous")]
     AmbiguousTable {
@@ -281,7 +275,6 @@ impl SqlError {
             Self::NoWindow { .. } => "42704",
             Self::Window { .. } => "42P20",
             Self::ReservedSchema { .. } | Self::ReservedDatabase { .. } => "42939",
-            Self::FrameOffset { .. } => "22013",
             Self::AmbiguousTable { .. } => "42P09",
             Self::Duplicate { kind: ObjectKind::Column, .. } => "42701",
             Self::Duplicate { .. } => "42712",

@@ -81,7 +81,7 @@ pub use declared::{
     ColumnChange, ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, DeclaredSequence, IdentityChange,
     SchemaChange, SequenceOptions,
 };
-pub use desugar::{FrameExclusion, NAMED_CAST};
+pub use desugar::{FRAME_END, FRAME_START, FrameExclusion, NAMED_CAST};
 pub use dialect::parse_expression;
 pub use error::{ObjectKind, Result, SqlError};
 pub use identifiers::{

@@ -286,6 +286,9 @@ fn clause_error(message: &str) -> Option<ErrorParts> {
     if let Some((position, _)) = text_between(message, "Order by column out of bounds, specified: ", ",") {
         return Some(ErrorParts::new("42P10", format!("ORDER BY position {position} is not in select list")));
     }
+    if let Some(parts) = frame_error(message) {
+        return Some(parts);
+    }
     if message.starts_with("LIMIT must be >= 0") {
         return Some(ErrorParts::new("2201W", "LIMIT must not be negative"));
     }
@@ -305,6 +308,33 @@ fn clause_error(message: &str) -> Option<ErrorParts> {
     Some(parts.detail(format!("Row {row} has {found} values, and {expected} are expected.")))
 }
 
+/// Parses a message about a window frame.
+fn frame_error(message: &str) -> Option<ErrorParts> {
+    const RANGE: &str = "RANGE with offset PRECEDING/FOLLOWING";
+    if message.starts_with("RANGE requires exactly one ORDER BY column") {
+        return Some(ErrorParts::new("42P20", format!("{RANGE} requires exactly one ORDER BY column")));
+    }
+    if message.starts_with("GROUPS requires an ORDER BY clause") {
+        return Some(ErrorParts::new("42P20", "GROUPS mode requires an ORDER BY clause"));
+    }
+    if message.starts_with(RANGE) {
+        let parts = ErrorParts::new("0A000", message);
+        let has_types = message.contains(" and offset type ");
+        return Some(if has_types { parts.hint("Cast the offset value to an appropriate type.") } else { parts });
+    }
+    // All aggregates without DISTINCT support such frames.
+    if message.starts_with("Aggregate can not be used as a sliding accumulator") {
+        return Some(ErrorParts::new("0A000", "DISTINCT is not implemented for window functions"));
+    }
+    if !message.starts_with("argument of ") {
+        return None;
+    }
+    if message.ends_with(" must not contain variables") {
+        return Some(ErrorParts::new("42P10", message));
+    }
+    message.contains(" must be type bigint, not type ").then(|| ErrorParts::new("42804", message))
+}
+
 /// Parses a message about a value that an operation does not accept.
 fn value_error(message: &str) -> Option<ErrorParts> {
     if let Some((array, _)) = message.split_once(" overflow on abs(") {
@@ -322,18 +352,25 @@ fn value_error(message: &str) -> Option<ErrorParts> {
 }
 
 /// SQLSTATEs of errors about values, and texts that only their messages contain.
-const VALUE_ERRORS: [(&str, &str); 38] = [
+const VALUE_ERRORS: [(&str, &str); 45] = [
     ("0A000", "not supported for type"),
     ("0A000", "timestamps cannot be binned into intervals containing months or years"),
     ("22003", "number is out of range"),
     ("22003", "value overflows numeric format"),
     ("22004", "null values cannot be formatted as an SQL identifier"),
+    ("22004", "frame ending offset must not be null"),
+    ("22004", "frame starting offset must not be null"),
     ("22007", "according to format specifier"),
     ("22008", "date field value out of range"),
     ("22008", "interval out of range"),
     ("22008", "stride must be greater than zero"),
     ("22008", "time field value out of range"),
     ("22008", "timestamp out of range"),
+    ("22013", "frame ending offset must not be negative"),
+    ("22013", "frame starting offset must not be negative"),
+    ("22013", "invalid preceding or following size in window function"),
+    ("22014", "argument of ntile must be greater than zero"),
+    ("22016", "argument of nth_value must be greater than zero"),
     ("2201B", "invalid regular expression:"),
     ("2201F", "cannot take square root of a negative number"),
     ("2201G", "count must be greater than zero"),

@@ -1,5 +1,7 @@
-//! Window frames with `EXCLUDE`, which the engine's frames do not have. A window function wraps the aggregate, or
-//! `first_value`, `last_value` or `nth_value`, and leaves out the excluded rows of each frame:
+//! Window frames with `EXCLUDE`, which the engine's frames do not have, and frames whose start moves, for aggregates
+//! that the engine cannot compute over them, such as `string_agg`. Also `nth_value` with a position that is not
+//! constant. A window function wraps the aggregate, or `first_value`, `last_value` or `nth_value`, and leaves out the
+//! excluded rows of each frame:
 //!
 //! ```text
 //!   frame of row 5:   2   3  |  4   5   6  |  7   8      4, 5 and 6 are peers
@@ -17,7 +19,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use datafusion::arrow::compute::{filter, is_not_null, partition, prep_null_mask_filter};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema};
 use datafusion::common::{Result, ScalarValue, exec_err, not_impl_err};
 use datafusion::logical_expr::function::{
     AccumulatorArgs, PartitionEvaluatorArgs, StateFieldsArgs, WindowUDFFieldArgs,
@@ -38,14 +40,33 @@ use super::arithmetic::SlidingAccumulator;
 /// Functions that read one row of the frame.
 const POSITIONS: [&str; 3] = ["first_value", "last_value", "nth_value"];
 
+/// Aggregates from which the engine cannot remove the rows that leave a frame.
+const NOT_SLIDING: [&str; 10] = [
+    "any_value",
+    "approx_distinct",
+    "approx_median",
+    "approx_percentile_cont",
+    "approx_percentile_cont_with_weight",
+    "entropy",
+    "mode",
+    "percentile_cont",
+    "percentile_disc",
+    "string_agg",
+];
+
 /// Planner that wraps functions whose frames exclude rows.
 #[derive(Debug)]
 pub struct FrameExclusions;
 
 impl ExprPlanner for FrameExclusions {
     fn plan_window(&self, mut raw: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
-        let Some(exclusion) = take_exclusion(&mut raw.partition_by) else { return Ok(PlannerResult::Original(raw)) };
         let is_aggregate = matches!(raw.func_def, WindowFunctionDefinition::AggregateUDF(_));
+        let exclusion = take_exclusion(&mut raw.partition_by).or_else(|| {
+            let slides = is_aggregate && !raw.window_frame.is_ever_expanding();
+            let is_wrapped = slides && !raw.distinct && NOT_SLIDING.contains(&raw.func_def.name());
+            is_wrapped.then_some(FrameExclusion::NoOthers)
+        });
+        let Some(exclusion) = exclusion else { return Ok(PlannerResult::Original(raw)) };
         if !is_aggregate && !POSITIONS.contains(&raw.func_def.name()) {
             // Other window functions do not read the frame.
             return Ok(PlannerResult::Original(raw));
@@ -154,14 +175,17 @@ impl WindowUDFImpl for Excluding {
                 FrameFunction::Aggregate(Box::new(Aggregate::new(function, exprs, fields, args.ignore_nulls())?))
             }
             WindowFunctionDefinition::WindowUDF(function) => {
-                // The engine's own function checks the arguments.
-                function.partition_evaluator_factory(PartitionEvaluatorArgs::new(
-                    exprs,
-                    fields,
-                    false,
-                    args.ignore_nulls(),
-                ))?;
-                FrameFunction::Position { nth: position(function.name(), exprs)?, skips_nulls: args.ignore_nulls() }
+                let nth = position(function.name(), exprs)?;
+                if nth.is_some() {
+                    // The engine's own function checks the arguments.
+                    function.partition_evaluator_factory(PartitionEvaluatorArgs::new(
+                        exprs,
+                        fields,
+                        false,
+                        args.ignore_nulls(),
+                    ))?;
+                }
+                FrameFunction::Position { nth, skips_nulls: args.ignore_nulls() }
             }
         };
         let (exclusion, arguments, is_filtered) = (self.exclusion, exprs.len(), self.is_filtered);
@@ -173,13 +197,29 @@ impl WindowUDFImpl for Excluding {
     }
 }
 
-/// Returns which row of a frame a function reads: 1 is the first, -1 the last, 0 none.
-fn position(function: &str, exprs: &[Arc<dyn PhysicalExpr>]) -> Result<i64> {
+/// Returns which row of a frame a function reads: 1 is the first, -1 the last, 0 none. `None` if it depends on the row.
+fn position(function: &str, exprs: &[Arc<dyn PhysicalExpr>]) -> Result<Option<i64>> {
     match (function, exprs.get(1).and_then(|nth| nth.downcast_ref::<Literal>()).map(Literal::value)) {
-        ("first_value", _) => Ok(1),
-        ("last_value", _) => Ok(-1),
-        (_, Some(ScalarValue::Int64(nth))) => Ok(nth.unwrap_or(0)),
+        ("first_value", _) => Ok(Some(1)),
+        ("last_value", _) => Ok(Some(-1)),
+        (_, Some(ScalarValue::Int64(nth))) => Ok(Some(nth.unwrap_or(0))),
+        (_, None) if exprs.len() == 2 => Ok(None),
         _ => exec_err!("the second argument of nth_value must be an integer"),
+    }
+}
+
+/// Returns `nth_value` for a second argument that depends on the row.
+pub fn nth_of_each_row(nth_value: WindowFunctionDefinition) -> WindowFunctionDefinition {
+    let function = Excluding::new(nth_value, FrameExclusion::NoOthers, false);
+    WindowFunctionDefinition::WindowUDF(Arc::new(WindowUDF::new_from_impl(function)))
+}
+
+/// The second argument of `nth_value` in a row.
+fn nth_in_row(nths: &ArrayRef, row: usize) -> Result<i64> {
+    let nths = nths.as_primitive::<Int64Type>();
+    match nths.is_valid(row).then(|| nths.value(row)) {
+        Some(..=0) => exec_err!("argument of nth_value must be greater than zero"),
+        nth => Ok(nth.unwrap_or(0)),
     }
 }
 
@@ -199,7 +239,11 @@ struct ExcludingEvaluator {
 #[derive(Debug)]
 enum FrameFunction {
     Aggregate(Box<Aggregate>),
-    Position { nth: i64, skips_nulls: bool },
+    /// Reads one row. `nth` is `None` if the second argument is not a literal.
+    Position {
+        nth: Option<i64>,
+        skips_nulls: bool,
+    },
 }
 
 /// The rows of a partition.
@@ -270,6 +314,7 @@ impl PartitionEvaluator for ExcludingEvaluator {
             }
         };
         let excluded = match self.exclusion {
+            FrameExclusion::NoOthers => row..row,
             FrameExclusion::CurrentRow => row..row + 1,
             FrameExclusion::Group | FrameExclusion::Ties => partition.peers_of(row),
         };
@@ -283,8 +328,9 @@ impl PartitionEvaluator for ExcludingEvaluator {
         match &mut self.function {
             FrameFunction::Aggregate(aggregate) => aggregate.evaluate(&partition.arguments, before, current, after),
             FrameFunction::Position { nth, .. } => {
+                let nth = nth.map_or_else(|| nth_in_row(&values[1], row), Ok)?;
                 let values = &partition.arguments[0];
-                match nth_of([before, current, after], *nth) {
+                match nth_of([before, current, after], nth) {
                     Some(index) => ScalarValue::try_from_array(values, index),
                     None => ScalarValue::try_from(values.data_type()),
                 }

@@ -10,6 +10,7 @@
 //! `array_length` and `array_ndims` of an empty array are null instead of 0, but its `cardinality` is 0.
 //!
 //! The module casts calls of window functions and aggregates to these types, and replaces the other functions.
+//! `ntile(NULL)` is null.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use datafusion::functions_nested::{cardinality, dimension, length, position};
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawAggregateExpr, RawWindowExpr};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, cast,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, cast, lit,
 };
 
 use super::aggregate_names::AggregateNames;
@@ -57,6 +58,9 @@ impl ExprPlanner for SignedResults {
     fn plan_window(&self, raw: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
         let data_type = match name_of_function(&raw.func_def) {
             "row_number" | "rank" | "dense_rank" | "approx_distinct" | "regr_count" => DataType::Int64,
+            "ntile" if raw.args.first().is_some_and(is_null) => {
+                return Ok(PlannerResult::Planned(lit(ScalarValue::Int32(None))));
+            }
             "ntile" => DataType::Int32,
             _ => return Ok(PlannerResult::Original(raw)),
         };
@@ -75,6 +79,15 @@ impl ExprPlanner for SignedResults {
         let RawAggregateExpr { func, args, distinct, filter, order_by, null_treatment } = raw;
         let call = AggregateFunction::new_udf(func, args, distinct, filter, order_by, null_treatment);
         Ok(PlannerResult::Planned(cast(Expr::AggregateFunction(call), DataType::Int64)))
+    }
+}
+
+/// Whether an expression is `NULL` or a cast of it.
+fn is_null(expression: &Expr) -> bool {
+    match expression {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(cast) => is_null(&cast.expr),
+        _ => false,
     }
 }
 

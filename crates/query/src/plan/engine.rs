@@ -22,7 +22,7 @@ use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrectDependencies, CorrelatedSubqueries,
     GroupConditions, GroupingSets, InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions,
     MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations,
-    Subqueries, UnambiguousFilterPushdown, UnmergedInLists, WindowOrder,
+    Subqueries, UnambiguousFilterPushdown, UnmergedInLists, WindowConstants, WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -141,9 +141,9 @@ impl Engine {
 }
 
 /// DataFusion's analyzer rules with Taut's rules. Before type coercion: the order of aggregates, set operations, nested
-/// `coalesce`, long expressions, and types of operands. After it: the time zone of the session, comparisons with
-/// subqueries, subqueries, and volatile functions above sorts. Then conditions in sorts and windows, checked
-/// arithmetic, and guards.
+/// `coalesce`, long expressions, types of operands, and constants of windows. After it: the time zone of the session,
+/// comparisons with subqueries, subqueries, and volatile functions above sorts. Then conditions in sorts and windows,
+/// checked arithmetic, and guards.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));
@@ -151,6 +151,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.insert(2, Arc::new(NestedCoalesce));
     rules.insert(3, Arc::new(LongExpressions));
     rules.insert(4, Arc::new(OperandTypes));
+    rules.insert(5, Arc::new(WindowConstants));
     rules.push(Arc::new(SessionZone));
     rules.push(Arc::new(SetComparisons));
     rules.push(Arc::new(Subqueries));

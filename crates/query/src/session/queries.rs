@@ -11,7 +11,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::default_table_source::source_as_provider;
 use datafusion::common::DataFusionError;
 use datafusion::common::config::ExecutionOptions;
-use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, LogicalPlan, Statement as PlannedStatement, WriteOp};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
@@ -220,10 +220,13 @@ impl QuerySession {
                 if let LogicalPlan::Statement(PlannedStatement::Prepare(prepare)) = &plan {
                     check_float_range(&execute.parameters, &prepare.fields)?;
                 }
-                let context = SessionContext::new_with_state(state);
+                // DataFusion would optimize the plan before its parameters have values.
+                let unoptimized =
+                    SessionStateBuilder::new_from_existing(state.clone()).with_optimizer_rules(Vec::new());
+                let context = SessionContext::new_with_state(unoptimized.build());
                 context.execute_logical_plan(plan).await?;
                 let execute = LogicalPlan::Statement(PlannedStatement::Execute(execute));
-                let (state, plan) = context.execute_logical_plan(execute).await?.into_parts();
+                let (_, plan) = context.execute_logical_plan(execute).await?.into_parts();
                 self.run_plan(state, plan).await
             }
             PlannedStatement::Deallocate(deallocate) => {

@@ -23,6 +23,8 @@ pub enum FrameExclusion {
     Group,
     /// The peers of the current row.
     Ties,
+    /// No row. Parsing removes this clause.
+    NoOthers,
 }
 
 impl Display for FrameExclusion {
@@ -31,6 +33,7 @@ impl Display for FrameExclusion {
             Self::CurrentRow => "EXCLUDE CURRENT ROW",
             Self::Group => "EXCLUDE GROUP",
             Self::Ties => "EXCLUDE TIES",
+            Self::NoOthers => "EXCLUDE NO OTHERS",
         })
     }
 }

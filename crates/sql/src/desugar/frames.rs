@@ -1,33 +1,45 @@
-//! Window frames: reports invalid ones with PostgreSQL's messages, and rewrites empty ones that the planner rejects.
+//! Window frames: reports invalid ones with PostgreSQL's messages. The planner accepts only literals as offsets.
+//! Another offset becomes a key of `PARTITION BY`, after a key that names its bound. A rule of the planner computes it.
+//!
+//! ```text
+//!   OVER (ORDER BY b ROWS 1 + $1 PRECEDING)
+//!   OVER (PARTITION BY ('taut frame start 1 + $1'), (1 + $1) ORDER BY b ROWS 0 PRECEDING)
+//! ```
 
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, Interval, UnaryOperator, Value, WindowFrame, WindowFrameBound as Bound, WindowFrameUnits, WindowSpec,
+    CastKind, DataType, Expr, Interval, Value, WindowFrame, WindowFrameBound as Bound, WindowFrameUnits, WindowSpec,
 };
 
 use crate::error::SqlError;
+use crate::syntax;
 
-/// Row offset that is larger than any partition.
-const BEYOND: &str = "1000000000000000";
+/// Prefix of the key of `PARTITION BY` before the offset of the start of a frame.
+pub const FRAME_START: &str = "taut frame start";
+/// Prefix of the key of `PARTITION BY` before the offset of the end of a frame.
+pub const FRAME_END: &str = "taut frame end";
 
-/// Checks the frame of a window. A frame that ends before it starts, such as `2 FOLLOWING AND 1 FOLLOWING`, has no
-/// rows. It is replaced by a frame past the end of the partition.
+/// Checks the frame of a window, and moves offsets that are not literals to `PARTITION BY`.
 pub(super) fn rewrite(window: &mut WindowSpec) -> ControlFlow<SqlError> {
-    let Some(frame) = &mut window.window_frame else { return ControlFlow::Continue(()) };
+    let WindowSpec { partition_by, window_frame: Some(frame), .. } = window else { return ControlFlow::Continue(()) };
     if let Some(message) = refused(frame) {
         return ControlFlow::Break(SqlError::Window { message: message.to_owned() });
     }
-    for (bound, side) in [(Some(&frame.start_bound), "starting"), (frame.end_bound.as_ref(), "ending")] {
-        let offset = bound.and_then(offset);
-        if offset.is_some_and(|(offset, _)| is_negative(offset)) {
-            return ControlFlow::Break(SqlError::FrameOffset { side });
+    let WindowFrame { units, start_bound, end_bound } = frame;
+    for (bound, marker) in [(Some(start_bound), FRAME_START), (end_bound.as_mut(), FRAME_END)] {
+        let Some(Bound::Preceding(Some(offset)) | Bound::Following(Some(offset))) = bound else { continue };
+        let moved = match units {
+            WindowFrameUnits::Range => expression_of_range(offset),
+            WindowFrameUnits::Rows | WindowFrameUnits::Groups => expression_of_rows(offset),
+        };
+        if let Some(expression) = moved {
+            **offset = syntax::integer(0);
+            // In parentheses, because the planner ignores literals in PARTITION BY. The planner leaves casts out of the
+            // names of columns, so the text of the offset tells two windows apart.
+            let marker = Expr::value(Value::SingleQuotedString(format!("{marker} {expression}")));
+            partition_by.extend([marker, expression].map(|key| Expr::Nested(Box::new(key))));
         }
-    }
-    if has_no_rows(frame) {
-        let beyond = || Some(Box::new(Expr::value(Value::Number(BEYOND.to_owned(), false))));
-        let (start_bound, end_bound) = (Bound::Following(beyond()), Some(Bound::Following(beyond())));
-        *frame = WindowFrame { units: WindowFrameUnits::Rows, start_bound, end_bound };
     }
     ControlFlow::Continue(())
 }
@@ -52,45 +64,46 @@ fn refused(frame: &WindowFrame) -> Option<&'static str> {
     }
 }
 
-/// Returns the offset of a frame bound, and whether the bound is `PRECEDING`. Returns `None` for bounds without offset.
-fn offset(bound: &Bound) -> Option<(&Expr, bool)> {
-    match bound {
-        Bound::Preceding(Some(offset)) => Some((offset, true)),
-        Bound::Following(Some(offset)) => Some((offset, false)),
-        _ => None,
+/// Returns the offset of a `ROWS` or `GROUPS` frame if it is not a literal that the planner accepts.
+fn expression_of_rows(offset: &Expr) -> Option<Expr> {
+    let is_count = matches!(offset, Expr::Value(value) if matches!(&value.value, Value::Number(number, _) if number.parse::<i64>().is_ok()));
+    if is_count {
+        return None;
+    }
+    Some(string(offset).map_or_else(|| offset.clone(), |text| Expr::value(Value::SingleQuotedString(text))))
+}
+
+/// Returns the offset of a `RANGE` frame if it is not a literal that the planner accepts. Turns a string into one.
+fn expression_of_range(offset: &mut Expr) -> Option<Expr> {
+    if let Some(text) = string(offset) {
+        let value = Box::new(Expr::value(Value::SingleQuotedString(text)));
+        *offset = Expr::Interval(Interval {
+            value,
+            leading_field: None,
+            leading_precision: None,
+            last_field: None,
+            fractional_seconds_precision: None,
+        });
+        return None;
+    }
+    match offset {
+        Expr::Value(value) if matches!(value.value, Value::Number(..)) => None,
+        _ => Some(offset.clone()),
     }
 }
 
-/// Whether a frame ends before it starts. Returns false unless both offsets are numbers.
-fn has_no_rows(frame: &WindowFrame) -> bool {
-    let bounds = offset(&frame.start_bound).zip(frame.end_bound.as_ref().and_then(offset));
-    let Some(((start, starts_before), (end, ends_before))) = bounds else { return false };
-    let Some((start, end)) = number(start).zip(number(end)) else { return false };
-    match (starts_before, ends_before) {
-        (true, true) => start < end,
-        (false, false) => start > end,
-        _ => false,
-    }
-}
-
-fn number(expression: &Expr) -> Option<f64> {
-    match expression {
+/// Text of an offset that is a string. The parser reads it as an interval, which may have become a cast since.
+fn string(offset: &Expr) -> Option<String> {
+    let (Expr::Interval(Interval { value: literal, leading_field: None, last_field: None, .. })
+    | Expr::Cast { kind: CastKind::Cast, expr: literal, data_type: DataType::Interval { .. }, .. }) = offset
+    else {
+        return None;
+    };
+    match literal.as_ref() {
         Expr::Value(value) => match &value.value {
-            Value::Number(number, _) => number.parse().ok(),
+            Value::SingleQuotedString(text) => Some(text.clone()),
             _ => None,
         },
         _ => None,
-    }
-}
-
-/// Whether an offset is a number or an interval with a minus sign.
-fn is_negative(expression: &Expr) -> bool {
-    match expression {
-        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => true,
-        Expr::Interval(Interval { value, .. }) => is_negative(value),
-        Expr::Value(value) => {
-            matches!(&value.value, Value::SingleQuotedString(text) if text.trim_start().starts_with('-'))
-        }
-        _ => false,
     }
 }

@@ -28,6 +28,7 @@ mod version;
 use datafusion::execution::SessionStateBuilder;
 
 pub use self::pg_types::{PgType, TYPES, find_type};
+pub use self::type_names::name_in_postgres;
 
 use self::definition::Definition;
 

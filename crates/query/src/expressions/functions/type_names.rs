@@ -42,7 +42,7 @@ impl ScalarUDFImpl for TypeName {
 }
 
 /// Name of a type in PostgreSQL.
-pub(super) fn name_in_postgres(data_type: &DataType) -> String {
+pub fn name_in_postgres(data_type: &DataType) -> String {
     let name = match data_type {
         DataType::Boolean => "boolean",
         DataType::Int8 | DataType::Int16 | DataType::UInt8 => "smallint",

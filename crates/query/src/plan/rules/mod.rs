@@ -1,8 +1,9 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by the estimates, and
 //! eliminate joins that foreign keys make redundant. They join correlated subqueries, and rewrite `ANY`, `ALL`, set
-//! operations and `NOT IN` without nulls. They order the input of aggregates and remove repetitions from that order.
-//! They speed up type inference for deeply nested expressions, and compute the rows of `WITH` queries once. They number
-//! and return rows in the order of the table, and let scans aggregate. All rules end when their statement is cancelled.
+//! operations and `NOT IN` without nulls. They compute the constants of windows. They order the input of aggregates and
+//! remove repetitions from that order. They speed up type inference for deeply nested expressions, and compute the rows
+//! of `WITH` queries once. They number and return rows in the order of the table, and let scans aggregate. All rules
+//! end when their statement is cancelled.
 
 mod aggregate;
 mod aggregate_order;
@@ -31,6 +32,7 @@ mod set_comparisons;
 mod set_operations;
 mod subqueries;
 mod window_order;
+mod windows;
 
 pub use aggregate::AggregateInScan;
 pub use aggregate_order::AggregateOrder;
@@ -58,3 +60,4 @@ pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
 pub use subqueries::Subqueries;
 pub use window_order::WindowOrder;
+pub use windows::WindowConstants;
