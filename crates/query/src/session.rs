@@ -614,7 +614,7 @@ impl QuerySession {
                 mutation.named_tables.iter().filter(is_other).cloned().collect()
             }
             Statement::ModifyingWith { statement, .. } => statement.read_tables(),
-            Statement::CreateTable { source: TableSource::Query(query), .. } => query_tables(query)?,
+            Statement::CreateTable { source: TableSource::Query { query, .. }, .. } => query_tables(query)?,
             Statement::Summarize { query } => taut_sql::relations_of(query)?,
             _ => Vec::new(),
         };

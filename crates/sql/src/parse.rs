@@ -3,6 +3,7 @@
 
 mod attach;
 mod backup;
+mod column_lists;
 mod columns;
 mod comment;
 mod constraints;
@@ -53,6 +54,7 @@ use crate::parameters::{Parameters, literal, number_question_marks};
 use crate::statement::Statement;
 use crate::tokens::contains;
 
+use self::column_lists::add_types;
 use self::frame_exclusion::move_frame_exclusion;
 use self::from_first::add_select_lists;
 use self::identity_order::order_identity_options;
@@ -73,7 +75,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let tokens = replace_conflict_targets(sql, replace_do_nothing(sql));
     let tokens = mark_insert_modifiers(sql, order_identity_options(sql, tokens));
     let tokens = mark_asof_joins(sql, move_frame_exclusion(sql, tokens));
-    let tokens = add_select_lists(sql, replace_pivots(sql, tokens)?);
+    let tokens = add_types(sql, add_select_lists(sql, replace_pivots(sql, tokens)?));
     if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
@@ -398,7 +400,7 @@ mod tests {
         assert!(options.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected));
         assert!(matches!(
             one("CREATE TABLE t WITH (layout='column') AS SELECT 1 AS a"),
-            Statement::CreateTable { source: TableSource::Query(_), .. }
+            Statement::CreateTable { source: TableSource::Query { .. }, .. }
         ));
         let index = |name: Option<&str>, kind, columns: &[&str]| {
             let parts = columns.iter().map(|column| IndexPart::Column((*column).to_owned())).collect();

@@ -377,7 +377,7 @@ impl Statement {
     pub fn class(&self) -> StatementClass {
         use StatementClass::{Definition, Maintenance, Rows, Setting, TransactionControl};
         match self {
-            Self::CreateTable { source: TableSource::Query(_), .. } => Definition("CREATE TABLE AS"),
+            Self::CreateTable { source: TableSource::Query { .. }, .. } => Definition("CREATE TABLE AS"),
             Self::CreateTable { .. } => Definition("CREATE TABLE"),
             Self::CreateIndex(_) => Definition("CREATE INDEX"),
             Self::Drop { kind: ObjectKind::View, .. } => Definition("DROP VIEW"),
@@ -437,7 +437,7 @@ impl Statement {
                 | Self::OpenPivot { .. }
                 | Self::Mutation { .. }
                 | Self::ModifyingWith { .. }
-                | Self::CreateTable { source: TableSource::Query(_), .. }
+                | Self::CreateTable { source: TableSource::Query { .. }, .. }
         )
     }
 
@@ -645,5 +645,10 @@ pub enum TableSource {
         included: Vec<LikePart>,
     },
     /// The columns of a query, whose rows fill the table.
-    Query(Box<Query>),
+    Query {
+        /// The query.
+        query: Box<Query>,
+        /// Other names for the first columns.
+        names: Vec<String>,
+    },
 }

@@ -183,7 +183,9 @@ impl QuerySession {
                     _ => None,
                 })
             }
-            Statement::CreateTable { source: TableSource::Query(query), .. } => taut_sql::sequence_function_in(query),
+            Statement::CreateTable { source: TableSource::Query { query, .. }, .. } => {
+                taut_sql::sequence_function_in(query)
+            }
             Statement::Prepare { mutation, .. } => self.sequence_function(mutation),
             _ => None,
         }

@@ -144,7 +144,9 @@ impl QuerySession {
         parameters: &Parameters,
     ) -> Result<Done> {
         match source {
-            TableSource::Query(query) => self.create_table_as(&self.changes(), name, query, options, parameters).await,
+            TableSource::Query { query, names } => {
+                self.create_table_as(&self.changes(), name, (query, names), options, parameters).await
+            }
             TableSource::Columns { .. } | TableSource::Like { .. } => {
                 let (schema, design, declared) = self.declared_table(&self.snapshot(), name, source, options)?;
                 self.changes().commit_last(|edit| Self::define_table(edit, name, &schema, design, &declared))?;
@@ -153,12 +155,12 @@ impl QuerySession {
         }
     }
 
-    /// Creates a table with the columns and the rows of a query.
+    /// Creates a table with the columns and the rows of a query. The first columns get other names.
     pub(super) async fn create_table_as(
         &self,
         target: &Changes,
         name: &str,
-        query: &Query,
+        (query, names): (&Query, &[String]),
         options: &[(String, String)],
         parameters: &Parameters,
     ) -> Result<Done> {
@@ -166,7 +168,7 @@ impl QuerySession {
         let mut state = self.state_on(target.snapshot(), None);
         state.config_mut().set_extension(Arc::new(target.clone()));
         let plan = statement_to_plan(&state, &PlannerStatement::Statement(Box::new(statement))).await?;
-        let plan = parameters.bind(plan)?;
+        let plan = with_names(parameters.bind(plan)?, names)?;
         let mut options = options.to_vec();
         let notices = Vec::from_iter(take_implicit_sort(&plan, &mut options)?);
         // The types of the columns are known only after type coercion.
@@ -195,7 +197,7 @@ impl QuerySession {
                 let like = snapshot.table(&table).ok_or_else(|| QueryError::no_relation(table))?;
                 copy_of(snapshot, like, included, name)?
             }
-            TableSource::Query(_) => Copied::default(),
+            TableSource::Query { .. } => Copied::default(),
         };
         let schema = Schema::new(columns)?;
         let design = design.with_options(option_pairs(options), &schema)?;
@@ -280,6 +282,26 @@ impl QuerySession {
         let plan = map_to_columns(table, &file_columns.schema, "the file", by_name, frame.into_unoptimized_plan())?;
         self.fill(&table.name, Target::Table(Arc::clone(table)), plan, None).await
     }
+}
+
+/// Gives the first columns of a plan other names.
+///
+/// # Errors
+/// If there are more names than columns.
+fn with_names(plan: LogicalPlan, names: &[String]) -> Result<LogicalPlan> {
+    if names.is_empty() {
+        return Ok(plan);
+    }
+    let columns = plan.schema().columns();
+    if names.len() > columns.len() {
+        return Err(SqlError::syntax("too many column names were specified").into());
+    }
+    let mut names = names.iter();
+    let named = columns.into_iter().map(|column| match names.next() {
+        Some(name) => Expr::Column(column).alias(name),
+        None => Expr::Column(column),
+    });
+    Ok(LogicalPlanBuilder::from(plan).project(named.collect::<Vec<_>>())?.build()?)
 }
 
 /// Returns a new table with the columns of a plan, all nullable.

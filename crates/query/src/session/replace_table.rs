@@ -35,7 +35,7 @@ impl QuerySession {
             refuse_references(&snapshot, old)?;
             let done = match source {
                 // A query may read the old table, so the old table is dropped afterwards.
-                TableSource::Query(query) => {
+                TableSource::Query { query, names } => {
                     let read = query_tables(query)?;
                     let path = self.search_path();
                     let is_read = |relation: &str| {
@@ -49,7 +49,7 @@ impl QuerySession {
                         transaction.require_unchanged(old.id);
                     }
                     let new_name = &sibling_name(name, NEW_TABLE);
-                    let done = self.create_table_as(&target, new_name, query, options, parameters).await?;
+                    let done = self.create_table_as(&target, new_name, (query, names), options, parameters).await?;
                     target.commit(|edit| {
                         let new = edit.catalog().table(new_name).map(|table| table.id);
                         let new = new.ok_or_else(|| QueryError::no_relation(name))?;

@@ -223,7 +223,7 @@ impl QuerySession {
                 let table = qualified(&self.name(table)?);
                 Cow::Owned(TableSource::Like { table, included: included.clone() })
             }
-            TableSource::Query(_) => Cow::Borrowed(source),
+            TableSource::Query { .. } => Cow::Borrowed(source),
         })
     }
 

@@ -272,7 +272,7 @@ impl QuerySession {
         let state = self.transactions.lock();
         let writes = match statement {
             Statement::Mutation { explain, .. } => explain.as_ref().is_none_or(|options| options.analyze),
-            Statement::CreateTable { source: TableSource::Query(_), .. } => true,
+            Statement::CreateTable { source: TableSource::Query { .. }, .. } => true,
             Statement::ModifyingWith { .. } | Statement::OpenPivot { .. } => true,
             Statement::Planned { statement, .. } => is_insert(statement),
             Statement::Execute { name, .. } => match self.prepared.get(name) {

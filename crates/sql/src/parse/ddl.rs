@@ -10,6 +10,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 use taut_types::IndexKind;
 
+use super::column_lists::untyped_names;
 use super::columns::{column_changes, convert_columns};
 use super::constraints::{constraint_change, table_constraint};
 use super::sequences::identity_change;
@@ -75,10 +76,13 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
         (None, true) if let Some(like) = like => {
             TableSource::Like { table: relation_reference(&like.name)?, included: Vec::new() }
         }
-        (Some(query), true) => TableSource::Query(query),
-        (Some(_), false) => {
-            return Err(SqlError::unsupported("a list of columns before AS", "name the columns in the query"));
-        }
+        (Some(query), true) => TableSource::Query { query, names: Vec::new() },
+        (Some(query), false) => match untyped_names(&create.columns) {
+            Some(names) => TableSource::Query { query, names: distinct(names)? },
+            None => {
+                return Err(SqlError::unsupported("a list of columns with types before AS", "a list of names is"));
+            }
+        },
         (None, _) => {
             let (mut columns, mut declared) = convert_columns(&create.columns, &mut notices)?;
             for constraint in create.constraints {
@@ -98,6 +102,17 @@ pub(super) fn create_table(create: CreateTable) -> Result<Statement> {
     });
     let (temporary, if_not_exists, or_replace) = (create.temporary, create.if_not_exists, create.or_replace);
     Ok(Statement::CreateTable { name, temporary, on_commit, if_not_exists, or_replace, source, options, notices })
+}
+
+/// Returns the names of columns.
+///
+/// # Errors
+/// If a name occurs twice.
+fn distinct(names: Vec<String>) -> Result<Vec<String>> {
+    match (1..names.len()).find(|index| names[..*index].contains(&names[*index])) {
+        Some(index) => Err(SqlError::Duplicate { kind: ObjectKind::Column, name: names[index].clone() }),
+        None => Ok(names),
+    }
 }
 
 pub(super) fn create_index(create: CreateIndex) -> Result<Statement> {
