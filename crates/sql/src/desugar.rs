@@ -151,6 +151,7 @@ impl VisitorMut for Desugar {
                 frames::rewrite(window)?;
             }
         }
+        table_functions::rewrite_split(expression);
         array_subqueries::rewrite(expression)?;
         system_catalogs::rewrite_call(expression);
         system_catalogs::rewrite_cast(expression);

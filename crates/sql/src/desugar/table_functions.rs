@@ -7,6 +7,9 @@
 //!   FROM unnest(a) WITH ORDINALITY AS g(tag, n)    FROM (SELECT unnest(a) AS tag,
 //!                                                        unnest(generate_series(1, cardinality(a))) AS n) AS g
 //! ```
+//!
+//! A function that splits a text into rows becomes the one that returns an array: `string_to_table(s, ',')` becomes
+//! `unnest(string_to_array(s, ','))`, also in a select list.
 
 use std::ops::ControlFlow;
 
@@ -21,6 +24,25 @@ use crate::syntax;
 const UNNEST: &str = "unnest";
 /// Table functions that DataFusion can also call in expressions, where they return an array.
 const SERIES: [&str; 2] = ["generate_series", "range"];
+
+/// Functions that return rows, and the functions that return the same values as an array.
+const SPLITS: [(&str, &str); 2] =
+    [("regexp_split_to_table", "regexp_split_to_array"), ("string_to_table", "string_to_array")];
+
+/// Rewrites a function that splits a text in a select list.
+pub(super) fn rewrite_split(expression: &mut Expr) {
+    if let Expr::Function(function) = expression
+        && function.over.is_none()
+        && let Some(array_function) = unqualified(&function.name).and_then(|name| array_function(&name))
+    {
+        function.name = ObjectName::from(Ident::new(array_function));
+        *expression = syntax::call(UNNEST, vec![expression.clone()]);
+    }
+}
+
+fn array_function(function: &str) -> Option<&'static str> {
+    SPLITS.iter().find(|(name, _)| *name == function).map(|(_, array_function)| *array_function)
+}
 
 /// Rewrites the functions in a `FROM`.
 pub(super) fn rewrite(select: &mut Select) -> ControlFlow<SqlError> {
@@ -40,24 +62,30 @@ fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<S
             (array_exprs.clone(), UNNEST.to_owned(), alias, *with_ordinality)
         }
         TableFactor::Table { name, alias, args: Some(TableFunctionArgs { args, .. }), with_ordinality, .. } => {
-            let is_known = |function: &String| function == UNNEST || SERIES.contains(&function.as_str());
+            let is_known = |function: &String| {
+                function == UNNEST || SERIES.contains(&function.as_str()) || array_function(function).is_some()
+            };
             let Some(function) = unqualified(name).filter(is_known) else {
                 return match *with_ordinality {
                     true => ControlFlow::Break(SqlError::unsupported(
                         format!("WITH ORDINALITY of {name}"),
-                        "that of unnest and generate_series is",
+                        "that of unnest, generate_series, string_to_table and regexp_split_to_table is",
                     )),
                     false => ControlFlow::Continue(()),
                 };
             };
             let Some(arguments) = expressions(args) else { return ControlFlow::Continue(()) };
-            let arrays = if function == UNNEST { arguments } else { vec![syntax::call(&function, arguments)] };
+            let arrays = match array_function(&function) {
+                Some(array_function) => vec![syntax::call(array_function, arguments)],
+                None if function == UNNEST => arguments,
+                None => vec![syntax::call(&function, arguments)],
+            };
             (arrays, function, alias, *with_ordinality)
         }
         _ => return ControlFlow::Continue(()),
     };
     let has_columns = arrays.iter().any(|array| array.visit(&mut Columns { depth: 0 }).is_break());
-    if !has_columns && !with_ordinality {
+    if !has_columns && !with_ordinality && array_function(&name).is_none() {
         return ControlFlow::Continue(());
     }
     let alias = alias.take();
