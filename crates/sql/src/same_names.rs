@@ -23,7 +23,7 @@ use datafusion_sql::sqlparser::ast::{
 use taut_types::relation_name;
 
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{CATALOG, PUBLIC, normalize};
+use crate::identifiers::{CATALOG, PUBLIC, UNQUALIFIED, normalize};
 use crate::mutation::{TARGET, WRITTEN};
 use crate::syntax::quoted;
 
@@ -164,6 +164,8 @@ struct Binding {
     name: String,
     /// The relation, if it has no alias.
     relation: Option<QualifiedName>,
+    /// Whether the statement writes the schema of the relation.
+    has_schema: bool,
     /// Alias that the relation has in the rewritten statement.
     alias: Option<String>,
 }
@@ -234,7 +236,7 @@ impl<'a> RelationRewriter<'a> {
     fn binding(&self, factor: &mut TableFactor) -> Option<Binding> {
         let (name, written) = reference_name(factor)?;
         let TableFactor::Table { name: table, alias, .. } = factor else {
-            return Some(Binding { name, relation: None, alias: None });
+            return Some(Binding { name, relation: None, has_schema: false, alias: None });
         };
         let Some(written) = written else {
             let changed = written_name(table).filter(|table| [TARGET, WRITTEN].contains(&table.name.as_str()));
@@ -242,15 +244,16 @@ impl<'a> RelationRewriter<'a> {
             // The table that a statement changes has its name as the alias, unless another relation has this name.
             return Some(match relation {
                 Some(relation) if name == TARGET => {
-                    Binding { name: relation.1.clone(), relation: Some(relation), alias: Some(name) }
+                    Binding { name: relation.1.clone(), relation: Some(relation), has_schema: false, alias: Some(name) }
                 }
                 relation => {
                     let relation = relation.filter(|(_, table)| *table == name);
-                    Binding { name, relation, alias: None }
+                    Binding { name, relation, has_schema: false, alias: None }
                 }
             });
         };
         let is_with = || self.scopes.iter().any(|scope| scope.with.contains(&name));
+        let has_schema = written.schema.is_some();
         let relation = match written.schema {
             Some(schema) => Some((schema, written.name)),
             None if is_with() => None,
@@ -260,7 +263,7 @@ impl<'a> RelationRewriter<'a> {
         if let Some(new_alias) = &new_alias {
             *alias = Some(TableAlias { explicit: true, name: quoted(new_alias), columns: Vec::new(), at: None });
         }
-        Some(Binding { name, relation, alias: new_alias })
+        Some(Binding { name, relation, has_schema, alias: new_alias })
     }
 
     /// Returns the alias of the relation `parts`: a name, or a schema and a name. Returns `None` if there is no such
@@ -280,8 +283,11 @@ impl<'a> RelationRewriter<'a> {
                 None => Ok(None),
             },
             [schema, name] => {
-                let is_meant = |binding: &&Binding| {
-                    binding.relation.as_ref().is_some_and(|relation| relation.0 == *schema && relation.1 == *name)
+                let is_meant = |binding: &&Binding| match schema == UNQUALIFIED {
+                    true => !binding.has_schema && binding.name == *name,
+                    false => {
+                        binding.relation.as_ref().is_some_and(|relation| relation.0 == *schema && relation.1 == *name)
+                    }
                 };
                 match visible().find_map(|bindings| bindings.iter().find(is_meant)) {
                     Some(binding) => Ok(Some(binding.alias.clone().unwrap_or_else(|| binding.name.clone()))),

@@ -19,7 +19,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 
 use crate::error::SqlError;
-use crate::identifiers::normalize;
+use crate::identifiers::{UNQUALIFIED, normalize};
 use crate::syntax;
 
 /// Rewrites the joins and merged columns of a query, including its `ORDER BY`.
@@ -116,7 +116,7 @@ fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     if !must_rewrite && !may_rewrite {
         return ControlFlow::Continue(None);
     }
-    let mut merged = Merged::default();
+    let mut merged = Merged { shared: shared_names(&select.from), ..Merged::default() };
     let mut from = select.from.clone();
     match from.iter_mut().try_for_each(|from| merged.add(from)) {
         ControlFlow::Continue(()) => select.from = from,
@@ -153,6 +153,23 @@ fn rewrite_joins(select: &mut Select) -> ControlFlow<SqlError, Option<Merged>> {
     ControlFlow::Continue(Some(merged))
 }
 
+/// Returns the names that several tables of a `FROM` clause have, in different schemas.
+fn shared_names(from: &[TableWithJoins]) -> Vec<String> {
+    let factors = from
+        .iter()
+        .flat_map(|from| std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation)));
+    let names: Vec<String> = factors
+        .filter_map(|factor| match factor {
+            TableFactor::Table { name, alias: None, args: None, .. } => name.0.last()?.as_ident().map(normalize),
+            _ => None,
+        })
+        .collect();
+    (1..names.len())
+        .filter(|index| names[..*index].contains(&names[*index]))
+        .map(|index| names[index].clone())
+        .collect()
+}
+
 /// Error for unsupported syntax. `allowed` completes "... is not supported; ".
 fn unsupported<T>(what: &str, allowed: &str) -> ControlFlow<SqlError, T> {
     ControlFlow::Break(SqlError::unsupported(what, allowed))
@@ -171,8 +188,12 @@ struct Merged {
     relations: Vec<Relation>,
     /// Name and value of each merged column, in the order of `*`.
     columns: Vec<(Ident, Expr)>,
+    /// For each item of `FROM`, the number of its relations and of its merged columns.
+    items: Vec<(usize, usize)>,
     /// Number of subqueries around the visited expression.
     depth: usize,
+    /// Names that several tables have. Columns of a table without a schema are qualified by [`UNQUALIFIED`].
+    shared: Vec<String>,
 }
 
 impl Merged {
@@ -237,6 +258,7 @@ impl Merged {
                 None => return unsupported("USING without columns", "at least one column is"),
             };
         }
+        self.items.push((self.relations.len() - first, self.columns.len()));
         self.columns.splice(0..0, of_others);
         ControlFlow::Continue(())
     }
@@ -257,7 +279,12 @@ impl Merged {
         };
         let name = match (alias, table) {
             (Some(alias), _) => ObjectName::from(alias.name.clone()),
-            (None, TableFactor::Table { name, .. }) => name.clone(),
+            (None, TableFactor::Table { name, .. }) => match name.0.as_slice() {
+                [ObjectNamePart::Identifier(table)] if self.shared.contains(&normalize(table)) => {
+                    ObjectName::from(vec![syntax::quoted(UNQUALIFIED), table.clone()])
+                }
+                _ => name.clone(),
+            },
             _ => return unsupported("a subquery without alias together with RIGHT or FULL JOIN USING", "an alias is"),
         };
         self.relations.push(Relation { name, merged: Vec::new() });
@@ -278,8 +305,8 @@ impl Merged {
         found.map(|(_, value)| value.clone())
     }
 
-    /// Expands `*` to the merged columns, followed by the other columns of each relation. Returns `None` if the options
-    /// do more than exclude merged columns.
+    /// Expands `*` to the merged columns of each item of `FROM`, followed by the other columns of its relations. Returns
+    /// `None` if the options do more than exclude merged columns.
     fn all_columns_but(&self, options: WildcardAdditionalOptions) -> Option<Vec<SelectItem>> {
         let excluded = match options.opt_exclude {
             None => Vec::new(),
@@ -292,16 +319,24 @@ impl Merged {
         if others != WildcardAdditionalOptions::default() || !excluded.iter().all(|name| merged_names.contains(name)) {
             return None;
         }
-        let merged = self.columns.iter().filter(|(name, _)| !excluded.contains(&ObjectName::from(name.clone())));
-        let merged = merged.map(|(name, value)| SelectItem::ExprWithAlias { expr: value.clone(), alias: name.clone() });
-        let others = self.relations.iter().map(|relation| {
+        let merged = |(name, value): &(Ident, Expr)| {
+            let is_excluded = excluded.contains(&ObjectName::from(name.clone()));
+            (!is_excluded).then(|| SelectItem::ExprWithAlias { expr: value.clone(), alias: name.clone() })
+        };
+        let others = |relation: &Relation| {
             let merged: Vec<ObjectName> = relation.merged.iter().cloned().map(ObjectName::from).collect();
             let exclude = (!merged.is_empty()).then_some(ExcludeSelectItem::Multiple(merged));
             let options = WildcardAdditionalOptions { opt_exclude: exclude, ..WildcardAdditionalOptions::default() };
             let name = SelectItemQualifiedWildcardKind::ObjectName(relation.name.clone());
             SelectItem::QualifiedWildcard(name, options)
-        });
-        Some(merged.chain(others).collect())
+        };
+        let (mut relations, mut columns) = (self.relations.iter(), self.columns.iter());
+        let mut all = Vec::new();
+        for (relation_count, column_count) in &self.items {
+            all.extend(columns.by_ref().take(*column_count).filter_map(merged));
+            all.extend(relations.by_ref().take(*relation_count).map(others));
+        }
+        Some(all)
     }
 }
 
