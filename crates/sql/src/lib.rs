@@ -105,7 +105,7 @@ pub use parse::{
     FileFormat, OPTIONS_ALLOWED, check_csv_characters, format_timeout, is_separated_by_tabs, parse, with_pivots,
 };
 pub use relations::relations_of;
-pub use repeated_names::{mark_repeated_names, unmarked_name};
+pub use repeated_names::{mark_repeated_names, repeated_wildcard, unmarked_name};
 pub use replaced_columns::{ReplacedColumns, replaced_columns};
 pub use same_names::{QualifiedName, schema_in_database, with_distinct_relations};
 pub use settings::{IsolationLevel, Setting, SettingInfo, SettingValue, on_or_off, synchronous_name};

@@ -22,6 +22,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 use taut_types::relation_name;
 
+use crate::desugar::make_names_distinct;
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{CATALOG, PUBLIC, UNQUALIFIED, normalize};
 use crate::mutation::{TARGET, WRITTEN};
@@ -384,6 +385,8 @@ impl VisitorMut for RelationRewriter<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
+        // `t.a` and `public.t.a` are now the same name.
+        make_names_distinct(&mut select.projection);
         if !self.bodies.contains(&std::ptr::from_ref(select)) {
             self.scopes.pop();
         }

@@ -289,6 +289,14 @@ fn clause_error(message: &str) -> Option<ErrorParts> {
     if let Some(parts) = frame_error(message) {
         return Some(parts);
     }
+    if message.starts_with("Projections require unique expression names")
+        && let Some((name, _)) = text_between(message, "but the expression \"", "\" at position ")
+    {
+        let name = name.rsplit_once(" AS ").map_or(name, |(_, alias)| alias);
+        let name = name.rsplit('.').next().unwrap_or(name);
+        let parts = ErrorParts::new("0A000", format!("two columns with the name {name:?} are not supported here"));
+        return Some(parts.hint("Give one of the columns another name with AS."));
+    }
     if message.starts_with("LIMIT must be >= 0") {
         return Some(ErrorParts::new("2201W", "LIMIT must not be negative"));
     }

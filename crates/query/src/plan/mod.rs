@@ -69,9 +69,9 @@ async fn plan_with_any_names(state: &SessionState, statement: &Statement) -> Res
         && let Some(marked) = taut_sql::mark_repeated_names(statement)
         && let Ok(plan) = Box::pin(checked_plan(state, &marked)).await
     {
-        return with_numbered_names(plan);
+        return with_numbered_names(plan, &marked);
     }
-    planned
+    with_numbered_names(planned?, statement)
 }
 
 /// Whether the planner has refused two columns of one name.
@@ -88,14 +88,33 @@ fn has_equal_names(error: &DataFusionError) -> bool {
     }
 }
 
-/// Gives the columns of a plan their names without marks. The second column of a name gets a number, as in `a, a_1`.
-fn with_numbered_names(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let columns = plan.schema().columns();
-    if !columns.iter().any(|column| taut_sql::unmarked_name(&column.name).is_some()) {
+/// Gives the columns of a plan their names without marks, and replaces marked wildcards by columns. The second column
+/// of a name gets a number, as in `a, a_1`.
+fn with_numbered_names(plan: LogicalPlan, statement: &Statement) -> Result<LogicalPlan> {
+    let planned = plan.schema().columns();
+    let of_relation = |relation: Option<&str>| {
+        let is_of = move |column: &&Column| {
+            column.relation.as_ref().is_some_and(|of| relation.is_none_or(|relation| of.table() == relation))
+        };
+        planned.iter().filter(is_of).cloned().collect::<Vec<_>>()
+    };
+    let columns: Vec<Column> = planned
+        .iter()
+        .flat_map(|column| match taut_sql::repeated_wildcard(&column.name) {
+            Some(relation) => of_relation(relation),
+            None => vec![column.clone()],
+        })
+        .collect();
+    let unmarked = |column: &Column| {
+        let name = taut_sql::unmarked_name(&column.name).or_else(|| derived_name(&column.name, &columns, statement));
+        name.map(ToOwned::to_owned)
+    };
+    let unmarked: Vec<Option<String>> = columns.iter().map(unmarked).collect();
+    if unmarked.iter().all(Option::is_none) && columns == planned {
         return Ok(plan);
     }
-    let names: Vec<String> =
-        columns.iter().map(|column| taut_sql::unmarked_name(&column.name).unwrap_or(&column.name).to_owned()).collect();
+    let named = unmarked.into_iter().zip(&columns);
+    let names: Vec<String> = named.map(|(name, column)| name.unwrap_or_else(|| column.name.clone())).collect();
     let mut used: Vec<String> = Vec::new();
     for (index, name) in names.iter().enumerate() {
         let mut numbered = (1..).map(|number| format!("{name}_{number}"));
@@ -108,6 +127,15 @@ fn with_numbered_names(plan: LogicalPlan) -> Result<LogicalPlan> {
     }
     let renamed = columns.into_iter().zip(used).map(|(column, name)| Expr::Column(column).alias(name));
     LogicalPlanBuilder::from(plan).project(renamed.collect::<Vec<_>>())?.build()
+}
+
+/// Returns the original name of a column that DataFusion has named `a:1`, because a subquery has two columns `a`.
+/// Returns `None` for other names, also for those that the statement contains.
+fn derived_name<'a>(name: &'a str, columns: &[Column], statement: &Statement) -> Option<&'a str> {
+    let (original, number) = name.rsplit_once(':')?;
+    number.parse::<usize>().ok()?;
+    let is_repeated = columns.iter().any(|column| column.name == original);
+    (is_repeated && !statement.to_string().contains(name)).then_some(original)
 }
 
 /// Plans a statement. Refuses `* REPLACE` of columns that do not exist.
