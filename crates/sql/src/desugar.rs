@@ -33,8 +33,8 @@ use std::ops::ControlFlow;
 
 use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Query, Select, Statement, TableFactor, UnaryOperator, Value, VisitMut,
-    VisitorMut, WindowType,
+    BinaryOperator, CastKind, DataType, Expr, Query, Select, SetExpr, Statement, TableFactor, UnaryOperator, Value,
+    VisitMut, VisitorMut, WindowType,
 };
 
 use crate::error::SqlError;
@@ -45,6 +45,7 @@ pub use self::frames::{FRAME_END, FRAME_START};
 pub use self::grouped_casts::NAMED_CAST;
 pub(crate) use self::merged_columns::{expand_wildcard, merges_columns};
 pub(crate) use self::output_names::make_names_distinct;
+use self::output_names::make_names_of_union_distinct;
 pub(crate) use self::pivots::GROUPS;
 pub(crate) use self::values::rewrite_values_with_queries;
 use self::with_names::WithScopes;
@@ -85,6 +86,9 @@ impl VisitorMut for Desugar {
         expression_names::name_in_ordered(query);
         rewrite_values_with_queries(&mut query.body);
         values::cast_literals_in_with(query);
+        if matches!(*query.body, SetExpr::SetOperation { .. }) {
+            make_names_of_union_distinct(&mut query.body);
+        }
         unions::balance(&mut query.body);
         fetch::rewrite(query)?;
         windows::resolve_in_query(query)?;
@@ -283,6 +287,7 @@ mod tests {
                 "SELECT sum(a) OVER (PARTITION BY ('taut frame end 1 + 1'), (1 + 1) ORDER BY b \
                  ROWS BETWEEN 1 PRECEDING AND 0 FOLLOWING) AS s FROM t",
             ),
+            ("SELECT t.a, u.a FROM t, u UNION SELECT 1, 2", "SELECT t.a, u.a AS \"a_1\" FROM t, u UNION SELECT 1, 2"),
             ("INSERT INTO t VALUES ((SELECT 1), DEFAULT)", "INSERT INTO t VALUES ((SELECT 1), DEFAULT)"),
         ] {
             let dialect = PostgreSqlDialect {};

@@ -22,7 +22,7 @@ use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrectDependencies, CorrelatedSubqueries,
     GroupConditions, GroupingSets, InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions,
     MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations,
-    Subqueries, UnambiguousFilterPushdown, UnmergedInLists, WindowConstants, WindowOrder,
+    Subqueries, UnambiguousFilterPushdown, UnionOrder, UnmergedInLists, WindowConstants, WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -189,8 +189,8 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 
 /// DataFusion's physical rules with Taut's rules. First: inputs of grouping sets. Before the rules that choose join
 /// algorithms: `NOT IN`. Before the rules that distribute and sort rows: calls on sequences, and windows without an
-/// order. Last, before the final check: aggregation in scans, and the order of rows. Filters are pushed down only by
-/// unambiguous names.
+/// order. Last, before the final check: the order of unions, aggregation in scans, and the order of rows. Filters are
+/// pushed down only by unambiguous names.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
     let unambiguous = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match is_pushdown(&rule) {
@@ -203,7 +203,8 @@ fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     rules.insert(2, Arc::new(SequenceCalls));
     rules.insert(3, Arc::new(WindowOrder));
     let before = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
-    rules.insert(before, Arc::new(AggregateInScan));
-    rules.insert(before + 1, Arc::new(InsertionOrder));
+    rules.insert(before, Arc::new(UnionOrder));
+    rules.insert(before + 1, Arc::new(AggregateInScan));
+    rules.insert(before + 2, Arc::new(InsertionOrder));
     rules
 }

@@ -1,7 +1,7 @@
 //! Names of the output columns of a query. The planner rejects two columns with the same name.
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, Ident, SelectItem, SelectItemQualifiedWildcardKind, WildcardAdditionalOptions,
+    Expr, Ident, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, WildcardAdditionalOptions,
 };
 
 use crate::identifiers::normalize;
@@ -9,13 +9,40 @@ use crate::syntax::has_query;
 
 /// Renames each output column that has the name of an earlier column: `id, id` becomes `id, id AS id_1`.
 pub(crate) fn make_names_distinct(items: &mut [SelectItem]) {
-    let mut names: Vec<Name> = items.iter().filter_map(Name::of_item).collect();
+    let names = items.iter().filter_map(Name::of_item).collect();
+    rename_repeated(items, names);
+}
+
+/// Renames output columns of the first query of a set operation. The planner gives its names, without relations, to the
+/// columns of the other queries: `t.id, u.id` becomes `t.id, u.id AS id_1`.
+pub(super) fn make_names_of_union_distinct(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, .. } => make_names_of_union_distinct(left),
+        SetExpr::Query(query) => make_names_of_union_distinct(&mut query.body),
+        SetExpr::Select(select) if select.projection.len() > 1 => {
+            let is_wildcard =
+                |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+            if !select.projection.iter().any(is_wildcard) {
+                let names = select.projection.iter().filter_map(Name::of_item);
+                let names = names.map(|name| Name::Alias(name.text().to_owned())).collect();
+                rename_repeated(&mut select.projection, names);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Gives aliases to the items whose names are among those of earlier items.
+fn rename_repeated(items: &mut [SelectItem], mut names: Vec<Name>) {
     if !(1..names.len()).any(|index| names[index].is_among(&names[..index])) {
         return;
     }
     let mut index = 0;
     for item in items {
-        let Some(name) = Name::of_item(item) else { continue };
+        if Name::of_item(item).is_none() {
+            continue;
+        }
+        let name = names[index].clone();
         if name.is_among(&names[..index])
             && let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = &*item
         {

@@ -31,6 +31,7 @@ mod sequence_calls;
 mod set_comparisons;
 mod set_operations;
 mod subqueries;
+mod union_order;
 mod window_order;
 mod windows;
 
@@ -59,5 +60,6 @@ pub use sequence_calls::SequenceCalls;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
 pub use subqueries::Subqueries;
+pub use union_order::UnionOrder;
 pub use window_order::WindowOrder;
 pub use windows::WindowConstants;
