@@ -1,9 +1,12 @@
 //! The table that a statement changes, and its columns.
 
 use datafusion_common::TableReference;
-use datafusion_sql::sqlparser::ast::{CastKind, Expr, Ident, ObjectName, TableFactor, TableWithJoins, Value};
+use datafusion_sql::sqlparser::ast::{
+    CastKind, Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, TableFactor, TableWithJoins, Value,
+};
 use taut_types::LogicalType;
 
+use super::qualify::refers_to;
 use super::{ROW, TARGET};
 use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference};
@@ -197,7 +200,8 @@ impl Target {
     /// `UPDATE t ... FROM sales.t`. The planner compares the schemas.
     ///
     /// # Errors
-    /// If a relation has the same name, and can be no table of another schema.
+    /// If a relation has the same name, and can be no table of another schema. If the condition of a join refers to the
+    /// target.
     pub fn set_apart_from(&mut self, relations: &[TableWithJoins]) -> Result<()> {
         let mut has_namesake = false;
         for relation in relations {
@@ -224,8 +228,13 @@ impl Target {
         }
         if has_namesake {
             TARGET.clone_into(&mut self.alias);
+            return Ok(());
         }
-        Ok(())
+        let conditions = relations.iter().flat_map(|relation| &relation.joins).filter_map(condition);
+        match conditions.into_iter().any(|condition| refers_to(condition, &self.alias)) {
+            true => Err(SqlError::HiddenTable { table: self.alias.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// Returns an error if a relation has the same name as the target.
@@ -234,6 +243,20 @@ impl Target {
             return Err(SqlError::Duplicate { kind: ObjectKind::TableName, name: self.alias.clone() });
         }
         Ok(())
+    }
+}
+
+/// The condition of a join with `ON`.
+fn condition(join: &Join) -> Option<&Expr> {
+    match &join.join_operator {
+        JoinOperator::Join(JoinConstraint::On(condition))
+        | JoinOperator::Inner(JoinConstraint::On(condition))
+        | JoinOperator::Left(JoinConstraint::On(condition))
+        | JoinOperator::LeftOuter(JoinConstraint::On(condition))
+        | JoinOperator::Right(JoinConstraint::On(condition))
+        | JoinOperator::RightOuter(JoinConstraint::On(condition))
+        | JoinOperator::FullOuter(JoinConstraint::On(condition)) => Some(condition),
+        _ => None,
     }
 }
 
