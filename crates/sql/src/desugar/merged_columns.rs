@@ -305,8 +305,8 @@ impl Merged {
         found.map(|(_, value)| value.clone())
     }
 
-    /// Expands `*` to the merged columns of each item of `FROM`, followed by the other columns of its relations. Returns
-    /// `None` if the options do more than exclude merged columns.
+    /// Expands `*` to the merged columns of each item of `FROM`, followed by the other columns of its relations.
+    /// Returns `None` if the options do more than exclude merged columns.
     fn all_columns_but(&self, options: WildcardAdditionalOptions) -> Option<Vec<SelectItem>> {
         let excluded = match options.opt_exclude {
             None => Vec::new(),
