@@ -94,6 +94,10 @@ INSERT INTO shop.articles (name) VALUES ('pen'), ('ink');
 CREATE TABLE indexed (id bigint NOT NULL, name text, state text);
 INSERT INTO indexed VALUES (1, 'One', NULL), (2, 'Two', NULL), (3, 'TWO', 'old');
 CREATE UNIQUE INDEX indexed_name ON indexed (lower(name)) WHERE state IS NULL;
+CREATE FUNCTION shop.label(id bigint, prefix text DEFAULT 'no. ') RETURNS text LANGUAGE SQL IMMUTABLE STRICT AS $$ SELECT prefix || id $$;
+CREATE FUNCTION changed() RETURNS int LANGUAGE SQL AS 'SELECT 1';
+CREATE VIEW labels AS SELECT shop.label(id) AS label FROM numbered;
+COMMENT ON SCHEMA shop IS 'what is sold';
 CHECKPOINT;
 
 -- Commits in the log.
@@ -131,6 +135,11 @@ CREATE VIEW names AS SELECT name FROM articles;
 RESET search_path;
 CREATE INDEX indexed_sum ON indexed ((id * 2), state);
 INSERT INTO indexed VALUES (4, 'Four', NULL), (5, 'FOUR', 'old');
+CREATE OR REPLACE FUNCTION changed() RETURNS int LANGUAGE SQL AS 'SELECT 2';
+CREATE FUNCTION gone() RETURNS int LANGUAGE SQL AS 'SELECT 3';
+DROP FUNCTION gone;
+CREATE FUNCTION articles_before(name text) RETURNS bigint LANGUAGE SQL AS 'SELECT count(*) FROM shop.articles AS a WHERE a.name < articles_before.name';
+COMMENT ON FUNCTION changed IS 'returns two';
 CREATE TABLE gone (id bigint);
 DROP TABLE gone;
 CREATE TABLE late (id bigint NOT NULL, name text);

@@ -23,6 +23,8 @@ const GENERATED: u64 = 14;
 const SCHEMAS: u64 = 17;
 /// First version with indexes on expressions and partial indexes.
 const INDEX_COLUMNS: u64 = 17;
+/// First version with functions, and with comments on schemas.
+const FUNCTIONS: u64 = 18;
 
 /// Tables with all columns and the same rows, and the first version that has the table.
 const TABLES: [(u64, &str); 5] = [(2, "slotted"), (2, "packed"), (2, "columns"), (2, "grouped"), (4, "ranged")];
@@ -56,7 +58,7 @@ const OF_EACH_TABLE: [(&str, &str, &str); 5] = [
 ];
 
 /// Other answers: the first version that has the table, the query, and its result without and with a log.
-const OTHERS: [(u64, &str, &str, &str); 31] = [
+const OTHERS: [(u64, &str, &str, &str); 34] = [
     // Through the csb index of table `columns`: in a block without the index, in a block with it, and in the log.
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -99.26", "1 2", "1 2"),
     (2, "SELECT concat_ws(' ', count(*), sum(id)) FROM columns WHERE price = -44.50", "1 150", "1 150"),
@@ -134,7 +136,8 @@ const OTHERS: [(u64, &str, &str, &str); 31] = [
     ),
     (
         GENERATED,
-        "SELECT concat_ws(' ', object_type, object_name, column_name, comment) AS c FROM taut.comments ORDER BY c",
+        "SELECT concat_ws(' ', object_type, object_name, column_name, comment) AS c FROM taut.comments \
+         WHERE object_type NOT IN ('schema', 'function') ORDER BY c",
         "",
         "column computed lower_name in lower case\nsequence tens every tenth\ntable computed it's computed",
     ),
@@ -159,6 +162,25 @@ const OTHERS: [(u64, &str, &str, &str); 31] = [
          ORDER BY index_name",
         "",
         "indexed_name lower(name) state IS NULL true\nindexed_sum (id * 2), state false",
+    ),
+    (
+        FUNCTIONS,
+        "SELECT concat_ws(' ', shop.label(7), shop.label(7, '#'), changed(), articles_before('j'), max(label)) FROM labels",
+        "",
+        "no. 7 #7 2 1 no. 5",
+    ),
+    (
+        FUNCTIONS,
+        "SELECT string_agg(concat_ws('.', schema_name, function_name), ' ' ORDER BY function_name) FROM taut.functions",
+        "",
+        "public.articles_before public.changed shop.label",
+    ),
+    (
+        FUNCTIONS,
+        "SELECT concat_ws(' ', object_type, object_name, comment) AS c FROM taut.comments \
+         WHERE object_type IN ('schema', 'function') ORDER BY c",
+        "",
+        "function changed returns two\nschema shop what is sold",
     ),
 ];
 

@@ -15,6 +15,7 @@ mod constraints;
 mod ddl;
 mod dml;
 mod explain;
+mod functions;
 mod index_columns;
 mod indexes;
 mod information_schema;
@@ -496,6 +497,12 @@ impl QuerySession {
                 let sql = &*self.own_view_text(sql)?;
                 let (name, notice) = self.new_view_name(name, *temporary, sql)?;
                 Ok(self.create_view(&name, *or_replace, columns, sql).await?.with_notices(notice.as_slice()))
+            }
+            Statement::CreateFunction { name, or_replace, definition } => {
+                self.create_function(name, *or_replace, definition).await
+            }
+            Statement::DropFunctions { functions, if_exists, cascade } => {
+                self.drop_functions(functions, *if_exists, *cascade).await
             }
             Statement::Truncate { names, restarts_identity } => {
                 self.truncate(&self.names(names)?, *restarts_identity).await

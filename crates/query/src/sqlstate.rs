@@ -35,6 +35,7 @@ impl QueryError {
             Self::SecondPrimaryKey { .. } => "42P16",
             Self::NotATable { .. } | Self::NotAView { .. } => "42809",
             Self::Sequence(error) => error.sqlstate(),
+            Self::Function(error) => error.sqlstate(),
             Self::Generated(error) => error.sqlstate(),
             Self::Temporary(error) => error.sqlstate(),
             Self::Attach(error) => error.sqlstate(),
@@ -102,6 +103,10 @@ fn commit_state(error: &CommitError) -> &'static str {
         CommitError::Temporary { .. } => "0A000",
         CommitError::SchemaNotEmpty { .. } => "2BP01",
         CommitError::NoView { .. } => "42P01",
+        CommitError::FunctionExists { .. } => "42723",
+        CommitError::NoFunction { .. } => "42883",
+        CommitError::ViewCalls { .. } => "2BP01",
+        CommitError::FunctionChanged { .. } => "40001",
         CommitError::NoCommentedObject | CommitError::NoSequence { .. } | CommitError::SequenceChanged { .. } => {
             "40001"
         }

@@ -42,11 +42,13 @@ use crate::error::SqlError;
 pub(crate) use self::asof_joins::mark_asof_joins;
 pub use self::frame_exclusion::FrameExclusion;
 pub use self::frames::{FRAME_END, FRAME_START};
+pub use self::function_macros::is_rewritten_function;
 pub use self::grouped_casts::NAMED_CAST;
 pub(crate) use self::merged_columns::{expand_wildcard, merges_columns};
 pub(crate) use self::output_names::make_names_distinct;
 use self::output_names::make_names_of_union_distinct;
 pub(crate) use self::pivots::GROUPS;
+pub use self::table_functions::has_columns;
 pub(crate) use self::values::rewrite_values_with_queries;
 use self::with_names::WithScopes;
 

@@ -38,6 +38,11 @@ impl Dialect for Grammar {
         false
     }
 
+    /// `f(x := 1)`, PostgreSQL's older form of `f(x => 1)`.
+    fn supports_named_fn_args_with_assignment_operator(&self) -> bool {
+        true
+    }
+
     fn supports_from_first_select(&self) -> bool {
         true
     }

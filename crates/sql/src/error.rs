@@ -18,6 +18,8 @@ pub enum ObjectKind {
     Index,
     /// A sequence.
     Sequence,
+    /// A function.
+    Function,
     /// A schema.
     Schema,
     /// A column.
@@ -41,6 +43,7 @@ impl ObjectKind {
             Self::View => "view",
             Self::Index => "index",
             Self::Sequence => "sequence",
+            Self::Function => "function",
             Self::Schema => "schema",
             Self::Column => "column",
             Self::Constraint => "constraint",
@@ -114,6 +117,26 @@ pub enum SqlError {
     NestedModifyingWith {
         /// Name of the statement in `WITH`.
         name: String,
+    },
+    /// An invalid definition of a function.
+    #[error("{message}")]
+    Function {
+        /// What is wrong, such as `no function body specified`.
+        message: String,
+    },
+    /// A parameter that a function does not have.
+    #[error("there is no parameter {parameter}")]
+    NoParameter {
+        /// The parameter, such as `$3`.
+        parameter: String,
+    },
+    /// A clause of a call that only aggregates and window functions have.
+    #[error("{clause} specified, but {function} is not {}", if *clause == "OVER" { "a window function nor an aggregate function" } else { "an aggregate function" })]
+    NotAnAggregate {
+        /// The clause, such as `FILTER`.
+        clause: &'static str,
+        /// Name of the function.
+        function: String,
     },
     /// A window that no WINDOW clause defines.
     #[error("window {name:?} does not exist")]
@@ -213,6 +236,11 @@ impl SqlError {
         Self::Syntax { message: message.into(), expected: None, position: None }
     }
 
+    /// Error for an invalid definition of a function.
+    pub(crate) fn function(message: impl Into<String>) -> Self {
+        Self::Function { message: message.into() }
+    }
+
     /// Position of the error in the text: line, then column, both counted from one.
     pub fn position(&self) -> Option<(u64, u64)> {
         match self {
@@ -272,6 +300,9 @@ impl SqlError {
             Self::NoColumn { .. } => "42703",
             Self::GeneratedAlways { .. } => "428C9",
             Self::HiddenTable { .. } => "42P01",
+            Self::Function { .. } => "42P13",
+            Self::NotAnAggregate { .. } => "42809",
+            Self::NoParameter { .. } => "42P02",
             Self::NoWindow { .. } => "42704",
             Self::Window { .. } => "42P20",
             Self::ReservedSchema { .. } | Self::ReservedDatabase { .. } => "42939",

@@ -48,6 +48,8 @@ mod declared;
 mod desugar;
 mod dialect;
 mod error;
+mod function_calls;
+mod functions;
 mod identifiers;
 mod index_part;
 mod limits;
@@ -81,9 +83,11 @@ pub use declared::{
     ColumnChange, ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, DeclaredSequence, IdentityChange,
     SchemaChange, SequenceOptions,
 };
-pub use desugar::{FRAME_END, FRAME_START, FrameExclusion, NAMED_CAST};
+pub use desugar::{FRAME_END, FRAME_START, FrameExclusion, NAMED_CAST, is_rewritten_function};
 pub use dialect::parse_expression;
 pub use error::{ObjectKind, Result, SqlError};
+pub use function_calls::{called_functions, with_renamed_functions};
+pub use functions::{FunctionDefinition, FunctionParameter, FunctionResult, Volatility};
 pub use identifiers::{
     CATALOG, FOUND_RELATION, INFORMATION_SCHEMA, OBJECT_COMMENTS, OBJECT_DEFINITIONS, OBJECT_NAMES, PG_CATALOG, PUBLIC,
     SYSTEM, SYSTEM_SCHEMAS, UNQUALIFIED, name_of_reference, normalize, relation_reference, single_name,

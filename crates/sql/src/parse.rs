@@ -11,6 +11,7 @@ mod copy;
 mod ddl;
 mod frame_exclusion;
 mod from_first;
+mod functions;
 mod identity_order;
 mod indexes;
 mod like;
@@ -43,6 +44,7 @@ use crate::attachment::Attachment;
 use crate::desugar::{desugar, mark_asof_joins};
 use crate::dialect::Grammar;
 use crate::error::{ObjectKind, Result, SqlError};
+use crate::functions::FunctionDefinition;
 use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::limits::{RECURSION_MAX, chain, is_long, subqueries};
 use crate::mutation::{
@@ -124,6 +126,15 @@ pub fn with_pivots(mut statement: PlannerStatement) -> Result<Statement> {
     to_statement(statement, None, true)
 }
 
+/// Parses the part of `CREATE FUNCTION` after the name of the function.
+///
+/// # Errors
+/// If the text is not such a part.
+pub(crate) fn parse_function(sql: &str) -> Result<FunctionDefinition> {
+    let mut parser = Parser::new(&Grammar).with_recursion_limit(RECURSION_MAX).try_with_sql(sql)?;
+    functions::definition(&mut parser)
+}
+
 /// Parses a statement that DataFusion's parser does not support at all, or not in PostgreSQL's dialect. Returns `None`
 /// for other statements and consumes none of their tokens.
 fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
@@ -135,6 +146,7 @@ fn parse_extension(parser: &mut Parser<'_>) -> Result<Option<Statement>> {
         maintenance::maintenance,
         schemas::schemas,
         sequences::sequences,
+        functions::functions,
         views::views,
         indexes::indexes,
         settings::settings,

@@ -12,6 +12,7 @@ use taut_types::{Column, IndexKind};
 use crate::attachment::Attachment;
 use crate::declared::{Declared, SchemaChange, SequenceOptions};
 use crate::error::ObjectKind;
+use crate::functions::FunctionDefinition;
 use crate::index_part::IndexPart;
 use crate::mutation::{ModifyingWith, Mutation};
 use crate::names::Names;
@@ -152,6 +153,24 @@ pub enum Statement {
         columns: Vec<String>,
         /// The query, as text.
         sql: String,
+    },
+    /// `CREATE FUNCTION`.
+    CreateFunction {
+        /// Name of the function.
+        name: TableReference,
+        /// Whether an existing function is replaced.
+        or_replace: bool,
+        /// The rest of the statement.
+        definition: FunctionDefinition,
+    },
+    /// `DROP FUNCTION`.
+    DropFunctions {
+        /// Names of the functions, each with the types of its parameters if the statement lists them.
+        functions: Vec<(TableReference, Option<Vec<String>>)>,
+        /// Whether missing functions are ignored.
+        if_exists: bool,
+        /// Whether the views that call the functions are dropped too.
+        cascade: bool,
     },
     /// `ALTER INDEX ... RENAME TO`.
     RenameIndex {
@@ -396,6 +415,8 @@ impl Statement {
             Self::SetSchema { .. } => Definition("ALTER TABLE"),
             Self::CreateView { .. } => Definition("CREATE VIEW"),
             Self::AlterView { .. } => Definition("ALTER VIEW"),
+            Self::CreateFunction { .. } => Definition("CREATE FUNCTION"),
+            Self::DropFunctions { .. } => Definition("DROP FUNCTION"),
             Self::RenameIndex { .. } => Definition("ALTER INDEX"),
             Self::Comment { .. } => Definition("COMMENT"),
             Self::Checkpoint => Maintenance("CHECKPOINT"),
@@ -520,6 +541,20 @@ pub enum CommentedObject {
         relation: TableReference,
         /// Name of the column.
         column: String,
+    },
+    /// A schema.
+    Schema {
+        /// Name of the attached database. `None` for the session's own.
+        database: Option<String>,
+        /// Name of the schema.
+        name: String,
+    },
+    /// A function.
+    Function {
+        /// Name of the function.
+        name: TableReference,
+        /// Types of its parameters, if the statement lists them.
+        types: Option<Vec<String>>,
     },
 }
 

@@ -108,7 +108,8 @@ pub fn aliased(expr: Expr, name: &str) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: quoted(name) }
 }
 
-fn alias_of(name: &str, columns: &[&str]) -> TableAlias {
+/// An alias of a relation. `columns` renames its columns unless it is empty.
+pub fn alias_of(name: &str, columns: &[&str]) -> TableAlias {
     let columns = columns.iter().map(|column| TableAliasColumnDef { name: quoted(column), data_type: None });
     TableAlias { explicit: true, name: quoted(name), columns: columns.collect(), at: None }
 }

@@ -1,4 +1,4 @@
-//! The contents of a database: schemas with tables, views and sequences, and the blocks of the tables.
+//! The contents of a database: schemas with tables, views, sequences and functions, and the blocks of the tables.
 //!
 //! A [`Catalog`] never changes; a commit publishes another one. The blocks of a catalog stay readable as long as it is
 //! held: a block file is removed only when the last catalog that references it is dropped.
@@ -19,7 +19,7 @@ mod table_blocks;
 mod tables;
 mod timeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, OnceLock};
 
@@ -78,6 +78,8 @@ pub struct Catalog {
     /// Views by name. Versions of a catalog share the parts of the map that did not change.
     pub(crate) views: RedBlackTreeMapSync<String, View>,
     pub(crate) sequences: RedBlackTreeMapSync<SequenceId, Sequence>,
+    /// Functions by name.
+    pub(crate) functions: RedBlackTreeMapSync<String, Function>,
     pub(crate) comments: Comments,
 }
 
@@ -139,6 +141,20 @@ pub struct View {
     /// which see all columns.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub relations: BTreeMap<String, Vec<String>>,
+    /// Names of the functions that the query calls. They cannot be dropped. Empty before format version 18, which
+    /// introduced functions.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub functions: BTreeSet<String>,
+}
+
+/// A function in SQL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Function {
+    /// Name of the function, with its schema if that is not `public`. Functions and relations have separate names.
+    pub name: String,
+    /// The part of `CREATE FUNCTION` after the name, such as `(a int) RETURNS int LANGUAGE SQL AS 'SELECT a + 1'`.
+    pub definition: String,
 }
 
 /// The catalog's entry for a block file.
@@ -199,6 +215,7 @@ impl Catalog {
             tables: Tables::default(),
             views: RedBlackTreeMapSync::default(),
             sequences: RedBlackTreeMapSync::default(),
+            functions: RedBlackTreeMapSync::default(),
             comments: Comments::default(),
         }
     }
@@ -214,13 +231,14 @@ impl Catalog {
     }
 
     /// Identifies the meaning of all names. Catalogs with the same value have the same tables with the same columns,
-    /// and the same views. A plan made for one of them is valid for the others, although their rows may differ.
+    /// and the same views and functions. A plan made for one of them is valid for the others, although their rows may
+    /// differ.
     pub fn definitions_id(&self) -> u64 {
         self.definitions_id
     }
 
     /// Whether both catalogs have the same schemas, the same tables with the same columns and constraints, and the same
-    /// views.
+    /// views and functions.
     pub(crate) fn has_same_definitions(&self, other: &Self) -> bool {
         let same = |(own, other): (&Arc<Table>, &Arc<Table>)| {
             Arc::ptr_eq(own, other)
@@ -232,6 +250,7 @@ impl Catalog {
         self.tables.len() == other.tables.len()
             && self.tables.iter().zip(other.tables.iter()).all(same)
             && self.views == other.views
+            && self.functions == other.functions
             && self.schemas == other.schemas
     }
 
@@ -281,6 +300,16 @@ impl Catalog {
         self.sequences.values()
     }
 
+    /// The function with exactly this name.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.get(name)
+    }
+
+    /// All functions, ordered by name.
+    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.functions.values()
+    }
+
     /// The comment on an object.
     pub fn comment(&self, on: &CommentTarget) -> Option<&str> {
         self.comments.get(on)
@@ -294,6 +323,11 @@ impl Catalog {
     /// The views that read a table or view.
     pub(crate) fn views_on<'a>(&'a self, relation: &'a str) -> impl Iterator<Item = &'a View> {
         self.views().filter(move |view| view.relations.contains_key(relation))
+    }
+
+    /// The views whose query calls a function.
+    pub(crate) fn views_with_function<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a View> {
+        self.views().filter(move |view| view.functions.contains(function))
     }
 
     /// The blocks of all tables.

@@ -214,13 +214,13 @@ pub enum CommitError {
         /// The name.
         schema: String,
     },
-    /// A schema to be dropped contains a table, view or sequence.
-    #[error("cannot drop schema {schema:?} because relation {relation:?} is in it")]
+    /// A schema to be dropped contains a table, view, sequence or function.
+    #[error("cannot drop schema {schema:?} because {object} is in it")]
     SchemaNotEmpty {
         /// The schema.
         schema: String,
-        /// Name of one of its relations.
-        relation: String,
+        /// One of its objects, such as `relation "t"`.
+        object: String,
     },
     /// A permanent relation would depend on a temporary one, which ends with the session.
     #[error("permanent relation {other:?} cannot depend on temporary relation {relation:?}")]
@@ -241,6 +241,32 @@ pub enum CommitError {
     NoView {
         /// The name.
         name: String,
+    },
+    /// The name of a new function is taken.
+    #[error("function {name:?} already exists")]
+    FunctionExists {
+        /// The name.
+        name: String,
+    },
+    /// The function was dropped, or never existed.
+    #[error("function {name:?} does not exist")]
+    NoFunction {
+        /// The name.
+        name: String,
+    },
+    /// The function was created, replaced or dropped at the same time.
+    #[error("could not serialize access due to concurrent change of function {function:?}")]
+    FunctionChanged {
+        /// The function.
+        function: String,
+    },
+    /// A view calls the function to be dropped.
+    #[error("cannot drop function {function:?} because view {view:?} calls it")]
+    ViewCalls {
+        /// The function.
+        function: String,
+        /// The view.
+        view: String,
     },
     /// The object of a comment was dropped, or never existed.
     #[error("the object of the comment does not exist")]

@@ -55,8 +55,8 @@ pub(crate) use block_file::WeakBlockFile;
 pub use block_file::{BlockFile, NewBlock, OpenBlock, ReadCounters};
 pub use cache::{Cache, CacheStatistics};
 pub use catalog::{
-    BlockEntry, BlockId, Catalog, CatalogEdit, Check, CommentTarget, Constraints, ForeignKey, Identity, IndexColumn,
-    OldRows, OwnedSequence, ReferentialAction, RowOrder, Sequence, SequenceId, SortBounds, Table, TableId,
+    BlockEntry, BlockId, Catalog, CatalogEdit, Check, CommentTarget, Constraints, ForeignKey, Function, Identity,
+    IndexColumn, OldRows, OwnedSequence, ReferentialAction, RowOrder, Sequence, SequenceId, SortBounds, Table, TableId,
     TablePartitions, UniqueKey, View,
 };
 pub use delta::{ContainerId, DeletedRows, Delta, DeltaPage, RowId, RowSet};

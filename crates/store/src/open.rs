@@ -347,6 +347,8 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
         (sequence.id, Sequence { name: named.upgraded_name(&sequence.name), ..sequence })
     };
     let sequences: RedBlackTreeMapSync<_, _> = file.sequences.into_iter().map(sequence).collect();
+    let functions = file.functions.into_iter().map(Cow::into_owned).map(|function| (function.name.clone(), function));
+    let functions = functions.collect();
     let comments =
         file.comments.into_iter().map(|(on, text)| (on.into_owned().with_upgraded_name(&named), text.into_owned()));
     let comments = comments.collect();
@@ -357,6 +359,7 @@ pub(crate) fn build_catalog(file: CatalogFile<'static>, directory: &Arc<Director
         tables,
         views,
         sequences,
+        functions,
         comments,
         ..named
     }

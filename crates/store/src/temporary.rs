@@ -196,6 +196,7 @@ impl CommentTarget {
             Self::Table(table) | Self::Column(table, _) => table.is_temporary(),
             Self::View(view) | Self::ViewColumn(view, _) => is_temporary_relation(view),
             Self::Sequence(sequence) => sequence.is_temporary(),
+            Self::Schema(_) | Self::Function(_) => false,
         }
     }
 }

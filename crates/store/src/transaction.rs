@@ -19,7 +19,7 @@ use roaring::RoaringBitmap;
 use taut_types::ColumnPredicate;
 
 use crate::catalog::change::Change;
-use crate::catalog::split_at;
+use crate::catalog::{Function, split_at};
 use crate::delta::{ContainerId, DeletedRows, DeltaPage, RowSet, intersects};
 use crate::error::{CommitError, TransactionError};
 use crate::locks::{LockConflict, TransactionId};
@@ -619,8 +619,8 @@ impl TransactionChanges {
     }
 
     /// Checks that no other transaction has created a view on a table whose columns this one drops or changes, or on a
-    /// sequence that it drops. Also checks that none has changed what a new view of this one reads, or the view that it
-    /// replaces.
+    /// sequence that it drops. Also checks that none has changed what a new view of this one reads or calls, the view
+    /// that it replaces, or a function that it replaces or drops.
     fn check_views(&self, change: &Change, newest: &Catalog) -> Result<(), CommitError> {
         match change {
             Change::DropColumn { table, .. } | Change::RenameColumn { table, .. } | Change::SetType { table, .. } => {
@@ -646,9 +646,17 @@ impl TransactionChanges {
                         && sequence(&self.base, name) == sequence(newest, name)
                 };
                 let has_same_readers = self.base.views_on(&view.name).eq(newest.views_on(&view.name));
-                match view.relations.keys().all(is_same) && has_same_readers && is_same(&view.name) {
+                let has_function = |name: &String| newest.function(name).is_some();
+                let is_valid = view.relations.keys().all(is_same) && view.functions.iter().all(has_function);
+                match is_valid && has_same_readers && is_same(&view.name) {
                     true => Ok(()),
                     false => Err(CommitError::ViewChanged { view: view.name.clone() }),
+                }
+            }
+            Change::CreateFunction { function: Function { name, .. }, .. } | Change::DropFunction { name } => {
+                match self.base.function(name) == newest.function(name) {
+                    true => Ok(()),
+                    false => Err(CommitError::FunctionChanged { function: name.clone() }),
                 }
             }
             _ => Ok(()),

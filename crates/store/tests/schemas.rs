@@ -56,7 +56,9 @@ fn only_an_existing_empty_schema_is_dropped() {
     assert!(matches!(create_schema(&store, "s"), Err(CommitError::SchemaExists { .. })));
     assert!(matches!(create_schema(&store, "public"), Err(CommitError::SchemaExists { .. })));
     create_table(&store, "s.t").unwrap();
-    assert!(matches!(drop_schema(&store, "s"), Err(CommitError::SchemaNotEmpty { relation, .. }) if relation == "s.t"));
+    assert!(
+        matches!(drop_schema(&store, "s"), Err(CommitError::SchemaNotEmpty { object, .. }) if object == "relation \"s.t\"")
+    );
     let table = store.snapshot().table("s.t").unwrap().id;
     store.commit::<_, CommitError>(|edit| edit.rename_table(table, "t")).unwrap();
     drop_schema(&store, "s").unwrap();

@@ -18,7 +18,13 @@ fn create(edit: &mut CatalogEdit, name: &str) -> Result<TableId, CommitError> {
 
 fn view(name: &str, reads: &str) -> View {
     let relations = [(reads.to_owned(), vec!["a".to_owned()])].into();
-    View { name: name.to_owned(), sql: String::new(), search_path: Vec::new(), relations }
+    View {
+        name: name.to_owned(),
+        sql: String::new(),
+        search_path: Vec::new(),
+        relations,
+        functions: Default::default(),
+    }
 }
 
 fn names(catalog: &Catalog) -> Vec<&str> {

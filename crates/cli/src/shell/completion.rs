@@ -134,7 +134,7 @@ fn starts_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-const KEYWORDS: [&str; 79] = [
+const KEYWORDS: [&str; 81] = [
     "all",
     "alter",
     "analyze",
@@ -173,6 +173,7 @@ const KEYWORDS: [&str; 79] = [
     "fetch",
     "from",
     "full",
+    "function",
     "generated",
     "group",
     "having",
@@ -200,6 +201,7 @@ const KEYWORDS: [&str; 79] = [
     "over",
     "packed_row",
     "partition",
+    "returns",
     "select",
     "sequence",
     "set",

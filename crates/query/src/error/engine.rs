@@ -2,19 +2,17 @@
 //!
 //! Most of their errors are text without fields, so names are parsed from the text. An unknown text is shown unchanged.
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::UNNAMED_TABLE;
 use taut_sql::{CATALOG, UNQUALIFIED};
 
-use super::with_causes;
+use super::{NO_MATCH_HINT, with_causes};
 
 /// Maximum number of columns in a detail.
 const COLUMNS_MAX: usize = 30;
-/// Hint for a call of a function or operator that does not accept the types of its arguments.
-const NO_MATCH_HINT: &str =
-    "No function matches the given name and argument types. You might need to add explicit type casts.";
 /// End of DataFusion's messages about its own bugs.
 const BUG_REPORT: &str = "\nThis issue was likely caused by a bug in DataFusion's code.";
 
@@ -431,6 +429,11 @@ fn sql_types(types: &str) -> String {
     };
     let names: Vec<String> = types.split(ends_type).map(|name| sql_type(name.trim())).collect();
     names.join(", ")
+}
+
+/// SQL name of a type of an argument, without precision and scale.
+pub fn type_in_message(data_type: &DataType) -> String {
+    sql_type(&data_type.to_string())
 }
 
 /// SQL name of an Arrow type, from the name of the Arrow type.

@@ -2,6 +2,7 @@
 
 mod attach;
 mod engine;
+mod function;
 mod generated;
 mod index;
 mod sequence;
@@ -18,6 +19,8 @@ use taut_store::{CommitError, TransactionError};
 use taut_types::{DesignError, SchemaError};
 
 pub use attach::{AttachError, open_state};
+pub use engine::type_in_message;
+pub use function::FunctionError;
 pub use generated::GeneratedColumnError;
 pub use index::{IndexClause, IndexError};
 pub use sequence::SequenceError;
@@ -26,6 +29,10 @@ pub use violation::Violation;
 
 /// Hint for errors that may not recur if the transaction is retried.
 const RETRY_HINT: &str = "The transaction might succeed if retried.";
+
+/// Hint for a call of a function or operator that does not accept the types of its arguments.
+const NO_MATCH_HINT: &str =
+    "No function matches the given name and argument types. You might need to add explicit type casts.";
 
 /// Reason why a statement failed. The message makes sense without its source errors.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +114,9 @@ pub enum QueryError {
     /// A sequence that a statement cannot define, drop or use.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
+    /// A function in SQL that a statement cannot define, drop or call.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
     /// A generated column that a statement cannot declare or change.
     #[error(transparent)]
     Generated(#[from] GeneratedColumnError),
@@ -376,6 +386,7 @@ impl QueryError {
             Self::Sequence(error) => error.detail(),
             Self::Generated(error) => error.detail(),
             Self::Temporary(error) => error.detail(),
+            Self::Function(error) => error.detail(),
             Self::Retype { row, .. } => Some(format!("Failing row contains {row}.")),
             Self::Cast { table, column, .. } => Some(format!("The value is for column {column:?} of table {table:?}.")),
             Self::NoConflictKey { keys } => Some(keys.clone()),
@@ -406,6 +417,7 @@ impl QueryError {
             Self::Sql(error) => error.hint(),
             Self::Generated(error) => error.hint(),
             Self::Attach(error) => error.hint(),
+            Self::Function(error) => error.hint(),
             Self::Transaction { hint, .. } | Self::File { hint, .. } => hint.map(str::to_owned),
             Self::Cardinality { verb: "INSERT" } => Some(
                 "Ensure that no rows proposed for insertion within the same command have duplicate constrained values."

@@ -7,6 +7,7 @@ pub mod copied_columns;
 mod derived_keys;
 pub mod engine;
 pub mod files;
+pub mod functions;
 pub mod insert_columns;
 mod order_all;
 pub mod parameters;
@@ -17,12 +18,14 @@ pub mod table;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use datafusion::common::{Column, DataFusionError, Result, SchemaError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement;
 use taut_sql::QualifiedName;
 
+use self::functions::PlannedFunction;
 use crate::error::QueryError;
 
 /// Maximum number of aliases that are replaced in a statement.
@@ -31,10 +34,21 @@ const ALIASES_MAX: usize = 64;
 /// Resolves names without a schema. An extension of the configuration of a statement.
 pub struct NameResolver(pub Arc<dyn RelationNames>);
 
-/// Looks up names without a schema.
+/// Looks up names of relations and functions.
+#[async_trait]
 pub trait RelationNames: Send + Sync {
     /// Returns the table or view with this name. `None` for files, and for relations that the statement itself defines.
     fn relation(&self, name: &str) -> Option<QualifiedName>;
+
+    /// Whether a function in SQL exists.
+    fn has_functions(&self) -> bool;
+
+    /// Returns the function in SQL with this name, with its schema and database if it has several parts. `None` if none
+    /// exists.
+    ///
+    /// # Errors
+    /// If the body of the function cannot be planned.
+    async fn function(&self, name: &[String]) -> Result<Option<PlannedFunction>>;
 }
 
 /// Plans a statement. A name refers to a column of a table, or to an alias of the select list if no such column exists.
@@ -51,6 +65,14 @@ pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> R
 /// # Errors
 /// If DataFusion cannot plan the statement.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
+    match functions::with_functions(state, statement).await? {
+        Some((state, statement)) => functions::with_bodies(plan_of_relations(&state, &statement).await?),
+        None => plan_of_relations(state, statement).await,
+    }
+}
+
+/// Plans a statement in which relations may have the same name.
+async fn plan_of_relations(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
     let names = state.config().get_extension::<NameResolver>();
     let resolve = |name: &str| names.as_ref().and_then(|names| names.0.relation(name));
     let distinct = taut_sql::with_distinct_relations(statement, &resolve);

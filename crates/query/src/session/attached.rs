@@ -112,6 +112,9 @@ impl QuerySession {
             _ if self.user_session.is_some() => None,
             Statement::CreateSchema { database: Some(database), name, .. }
             | Statement::RenameSchema { database: Some(database), name, .. } => Some(self.writable(database, name)?),
+            Statement::Comment { on: CommentedObject::Schema { database: Some(database), name }, .. } => {
+                Some(self.writable(database, name)?)
+            }
             Statement::DropSchemas { database: Some(database), names, .. } => {
                 Some(self.writable(database, &names.join(", "))?)
             }
@@ -139,9 +142,12 @@ impl QuerySession {
             | Statement::CreateView { name, .. }
             | Statement::RenameIndex { name, .. }
             | Statement::AlterView { name, .. }
+            | Statement::CreateFunction { name, .. }
+            | Statement::Comment { on: CommentedObject::Function { name, .. }, .. }
             | Statement::Comment { on: CommentedObject::Relation { name, .. }, .. }
             | Statement::Comment { on: CommentedObject::Column { relation: name, .. }, .. } => vec![name.clone()],
             Statement::CreateIndex(index) => vec![index.table.clone()],
+            Statement::DropFunctions { functions, .. } => functions.iter().map(|(name, _)| name.clone()).collect(),
             Statement::Drop { names, .. } | Statement::Truncate { names, .. } | Statement::Vacuum { names, .. } => {
                 names.clone()
             }

@@ -30,6 +30,7 @@ use crate::exec::reads::StatementReads;
 use crate::exec::scan::TautTable;
 use crate::mover::MoverState;
 use crate::plan::files::text_table;
+use crate::plan::functions::PlannedFunction;
 use crate::plan::rules::{set_interrupt, with_materialized_rows, with_own_rows};
 use crate::plan::{NameResolver, RelationNames, unmaterialized_plan};
 use crate::session::attached::check_functions;
@@ -39,8 +40,8 @@ use crate::session::search_path::SearchPath;
 use crate::session::settings::SettingValues;
 use crate::session::system_tables::{SystemSchema, SystemState};
 
-/// Maximum nesting depth of views. Also ends the expansion of a view that refers to itself.
-const VIEW_DEPTH_MAX: usize = 32;
+/// Maximum nesting depth of views and functions. Also ends the expansion of one that refers to itself.
+pub const VIEW_DEPTH_MAX: usize = 32;
 
 /// Catalog of one statement. All its tables come from one snapshot.
 #[derive(Clone)]
@@ -78,7 +79,7 @@ pub struct StatementCatalog {
     pub interrupt: Interrupt,
     /// Whether to plan merge joins, which can spill, instead of hash joins.
     pub prefers_merge_joins: bool,
-    /// Number of enclosing views that are being expanded.
+    /// Number of enclosing views and functions that are being expanded.
     pub view_depth: usize,
     /// The attached databases.
     pub attached: Arc<[AttachedSnapshot]>,
@@ -132,7 +133,7 @@ impl StatementCatalog {
     }
 
     /// The catalog of an attached database. It contains no other database.
-    fn attached(&self, name: &str) -> Option<Self> {
+    pub fn attached(&self, name: &str) -> Option<Self> {
         let database = self.attached.iter().find(|database| *database.name == *name)?;
         Some(Self {
             store: Arc::clone(&database.store),
@@ -216,7 +217,7 @@ impl StatementCatalog {
     }
 
     async fn view(&self, view: &View) -> Result<Arc<dyn TableProvider>> {
-        let View { name, sql, search_path, relations } = view;
+        let View { name, sql, search_path, relations, functions: _ } = view;
         if self.view_depth >= VIEW_DEPTH_MAX {
             return plan_err!("view {name:?} stands on more than {VIEW_DEPTH_MAX} views, or on itself");
         }
@@ -247,6 +248,7 @@ impl StatementCatalog {
     }
 }
 
+#[async_trait]
 impl RelationNames for StatementCatalog {
     fn relation(&self, name: &str) -> Option<QualifiedName> {
         let qualified = |relation: &str| {
@@ -267,6 +269,17 @@ impl RelationNames for StatementCatalog {
         let found = candidates.find(|candidate| !self.snapshot.is_name_free(candidate))?;
         let is_relation = self.snapshot.table(&found).is_some() || self.snapshot.view(&found).is_some();
         is_relation.then(|| qualified(&found))
+    }
+
+    fn has_functions(&self) -> bool {
+        self.has_any_function()
+    }
+
+    async fn function(&self, name: &[String]) -> Result<Option<PlannedFunction>> {
+        match self.find_function(name) {
+            Some((catalog, function)) => catalog.planned(&function).await.map(Some),
+            None => Ok(None),
+        }
     }
 }
 

@@ -23,6 +23,11 @@ impl QuerySession {
                 CommentedObject::Column { relation, column } => {
                     self.column(&snapshot, &self.name(relation)?, column).await?
                 }
+                CommentedObject::Schema { name, .. } if snapshot.has_schema(name) => {
+                    CommentTarget::Schema(name.clone())
+                }
+                CommentedObject::Schema { name, .. } => return Err(QueryError::no_schema(name)),
+                CommentedObject::Function { name, types } => self.commented_function(name, types.as_deref()).await?,
             };
             Ok(target.commit(|edit| edit.set_comment(on, comment.map(str::to_owned)))?)
         });

@@ -1,6 +1,6 @@
 //! Statements that change or describe the schema: `ALTER TABLE ... SET`, `CREATE VIEW`, `DESCRIBE`, `SHOW TABLES`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, StringArray};
@@ -127,7 +127,7 @@ impl QuerySession {
                 relations.insert(relation, columns);
             }
         }
-        let mut columns = HashSet::new();
+        let (mut columns, mut functions) = (HashSet::new(), BTreeSet::new());
         let mut sql = sql;
         // Rejects a view that cannot be planned now.
         for statement in taut_sql::parse(&sql)? {
@@ -150,6 +150,9 @@ impl QuerySession {
                             sql = ast.to_string();
                         }
                     }
+                    let catalog = self.catalog(Arc::clone(&snapshot), None);
+                    let called = taut_sql::called_functions(&statement);
+                    functions.extend(called.iter().filter_map(|name| Some(catalog.find_function(name)?.1.name)));
                     let state = state();
                     let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);
@@ -163,7 +166,7 @@ impl QuerySession {
                 _ => return Err(QueryError::unsupported("a view of this statement", "a view is a query")),
             }
         }
-        let view = View { name: name.to_owned(), sql, search_path: search_path.to_stored(name), relations };
+        let view = View { name: name.to_owned(), sql, search_path: search_path.to_stored(name), relations, functions };
         let is_gone = |on: &CommentTarget| match on {
             CommentTarget::ViewColumn(view, column) => view == name && !columns.contains(column),
             _ => false,

@@ -7,7 +7,7 @@
 //!   constraints.rs   pg_constraint
 //!   types.rs         pg_type
 //!   lists.rs         pg_tables, pg_views, pg_indexes, pg_sequences
-//!   server.rs        pg_namespace, pg_database, pg_roles, pg_am, pg_settings, and catalogs without rows
+//!   server.rs        pg_namespace, pg_database, pg_roles, pg_am, pg_proc, pg_settings, and catalogs without rows
 //!   functions.rs     relations that pg_get_constraintdef, to_regclass and similar functions read
 //! ```
 //!
@@ -50,7 +50,7 @@ pub struct SystemCatalog {
 
 impl SystemCatalog {
     /// All system catalogs.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         relations::PG_CLASS,
         relations::PG_ATTRIBUTE,
         relations::PG_ATTRDEF,
@@ -69,6 +69,7 @@ impl SystemCatalog {
         server::PG_ROLES,
         server::PG_USER,
         server::PG_AM,
+        server::PG_PROC,
         server::PG_SETTINGS,
         server::PG_COLLATION,
         server::PG_DEPEND,
@@ -187,6 +188,11 @@ fn integer(value: i32) -> ScalarValue {
 fn smalls(values: &[i16]) -> ScalarValue {
     let values: Vec<ScalarValue> = values.iter().map(|value| small(*value)).collect();
     ScalarValue::List(ScalarValue::new_list_nullable(&values, &DataType::Int16))
+}
+
+fn text_list(values: &[String]) -> ScalarValue {
+    let values: Vec<ScalarValue> = values.iter().map(text).collect();
+    ScalarValue::List(ScalarValue::new_list_nullable(&values, &DataType::Utf8))
 }
 
 /// The schema `pg_catalog`, with the relations that one statement can read.

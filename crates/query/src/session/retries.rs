@@ -56,6 +56,7 @@ fn can_rerun(statement: &Statement) -> bool {
     match statement {
         Statement::AlterTable { change: TableChange::Schema(_), .. }
         | Statement::CreateView { .. }
+        | Statement::CreateFunction { .. }
         | Statement::AlterView { .. } => true,
         Statement::Planned { statement, .. } => match statement.as_ref() {
             PlannerStatement::Statement(ast) => match ast.as_ref() {

@@ -9,10 +9,11 @@ use taut_sql::{
     ColumnChange, ConstraintChange, Declared, DeclaredCondition, DeclaredConstraint, ObjectKind, PUBLIC, SchemaChange,
     TableSource, parse_expression,
 };
-use taut_store::{Catalog, CatalogEdit, CommitError, Sequence, TableId, View};
+use taut_store::{Catalog, CatalogEdit, CommentTarget, CommitError, Sequence, TableId, View};
 use taut_types::{TEMPORARY_SCHEMA, is_temporary_relation, relation_name, split_relation_name, unqualified_name};
 
 use super::comments::{comments_of_view, set_comments};
+use super::functions::{move_function, views_with_functions};
 use super::names::{check_kind, relations_of_view, view_text};
 use super::search_path::SearchPath;
 use super::sequences::rename_sequence;
@@ -114,12 +115,16 @@ impl QuerySession {
                 hint: "Use DROP ... CASCADE to drop the dependent objects too.",
             });
         }
-        for kind in [ObjectKind::View, ObjectKind::Table, ObjectKind::Sequence] {
+        for kind in [ObjectKind::View, ObjectKind::Function, ObjectKind::Table, ObjectKind::Sequence] {
             let of_kind = contents.iter().filter(|(other, _)| *other == kind).map(|(_, relation)| relation.clone());
             let relations: Vec<String> = of_kind.collect();
             notices.extend(relations.iter().map(|relation| format!("drop cascades to {kind} {relation:?}")));
             // An earlier drop may already have dropped some of these relations.
             let outcome = match kind {
+                ObjectKind::Function => {
+                    notices.extend(self.drop_named_functions(&relations, true)?);
+                    continue;
+                }
                 ObjectKind::Sequence => self.drop_sequences(&relations, true, true)?,
                 kind => self.drop_names(kind, &relations, true, true)?,
             };
@@ -143,7 +148,9 @@ impl QuerySession {
             return Err(QueryError::unsupported(format!("ALTER SCHEMA {name}"), "other schemas can be renamed"));
         }
         self.check_schema_name(new_name)?;
-        let contents = contents(&snapshot, name);
+        let mut contents = contents(&snapshot, name);
+        contents.retain(|(kind, _)| *kind != ObjectKind::Function);
+        refuse_callers(&snapshot, name)?;
         let relations: BTreeSet<&str> = contents.iter().map(|(_, relation)| relation.as_str()).collect();
         refuse_readers(&snapshot, "rename", format!("schema {name:?}"), relations)?;
         let owned = snapshot.tables().flat_map(|table| owned_sequences(&snapshot, Some(table.id)));
@@ -151,10 +158,18 @@ impl QuerySession {
         let owned = owned.map(|sequence| (ObjectKind::Sequence, sequence));
         let moved: BTreeMap<String, ObjectKind> =
             contents.into_iter().chain(owned).map(|(kind, relation)| (relation, kind)).collect();
+        let functions: Vec<&str> = snapshot.functions_of_schema(name).collect();
         self.changes().commit_last(|edit| {
             edit.create_schema(new_name)?;
             for (relation, kind) in &moved {
                 move_relation(edit, *kind, relation, &relation_name(new_name, &unqualified_name(relation)))?;
+            }
+            for function in functions {
+                move_function(edit, function, &relation_name(new_name, &unqualified_name(function)))?;
+            }
+            let on = |schema: &str| CommentTarget::Schema(schema.to_owned());
+            if let Some(comment) = snapshot.comment(&on(name)) {
+                edit.set_comment(on(new_name), Some(comment.to_owned()))?;
             }
             Ok::<_, QueryError>(edit.drop_schema(name)?)
         })?;
@@ -297,8 +312,8 @@ fn qualified(relation: &str) -> TableReference {
     TableReference::partial(schema, name)
 }
 
-/// Returns the tables, views and sequences of a schema, with their kinds. Omits sequences that columns of these tables
-/// own.
+/// Returns the tables, views, sequences and functions of a schema, with their kinds. Omits sequences that columns of
+/// these tables own.
 fn contents(catalog: &Catalog, schema: &str) -> Vec<(ObjectKind, String)> {
     let is_inside = |name: &str| split_relation_name(name).0 == schema;
     let owner_is_inside =
@@ -307,7 +322,8 @@ fn contents(catalog: &Catalog, schema: &str) -> Vec<(ObjectKind, String)> {
     let views = catalog.views().map(|view| (ObjectKind::View, view.name.clone()));
     let sequences = catalog.sequences().filter(|sequence| !owner_is_inside(sequence));
     let sequences = sequences.map(|sequence| (ObjectKind::Sequence, sequence.name.clone()));
-    tables.chain(views).chain(sequences).filter(|(_, name)| is_inside(name)).collect()
+    let functions = catalog.functions().map(|function| (ObjectKind::Function, function.name.clone()));
+    tables.chain(views).chain(sequences).chain(functions).filter(|(_, name)| is_inside(name)).collect()
 }
 
 /// Returns the name of the table with the column that owns a sequence. Returns `None` if no column owns it.
@@ -344,6 +360,26 @@ pub(super) fn refuse_readers(
         false => Err(QueryError::Dependents {
             verb,
             object: Some(object),
+            dependencies,
+            hint: "Drop the views first, and create them again afterwards.",
+        }),
+    }
+}
+
+/// Checks that no view calls a function of a schema.
+///
+/// # Errors
+/// If a view calls one, because the SQL text of the view contains its name.
+fn refuse_callers(catalog: &Catalog, schema: &str) -> Result<()> {
+    let functions: Vec<String> = catalog.functions_of_schema(schema).map(str::to_owned).collect();
+    let calls = views_with_functions(catalog, &functions).into_iter();
+    let dependencies: Vec<Dependency> =
+        calls.map(|(view, on)| Dependency { dependent: view_text(&view), on }).collect();
+    match dependencies.is_empty() {
+        true => Ok(()),
+        false => Err(QueryError::Dependents {
+            verb: "rename",
+            object: Some(format!("schema {schema:?}")),
             dependencies,
             hint: "Drop the views first, and create them again afterwards.",
         }),

@@ -7,6 +7,7 @@ mod columns;
 mod comments;
 mod constraints;
 mod databases;
+mod functions;
 mod indexes;
 mod mover;
 mod partitions;
@@ -50,12 +51,13 @@ pub struct SystemTable {
 
 impl SystemTable {
     /// All system tables, ordered by name.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         blocks::TABLE,
         columns::TABLE,
         comments::TABLE,
         constraints::TABLE,
         databases::TABLE,
+        functions::TABLE,
         indexes::TABLE,
         mover::TABLE,
         partitions::TABLE,

@@ -174,6 +174,32 @@ static DIFFERENCE_TEMPLATES: LazyLock<HashMap<&str, Expr>> = LazyLock::new(|| {
     DIFFERENCES.into_iter().filter_map(|(unit, sql)| Some((unit, parse_expression(sql).ok()?))).collect()
 });
 
+/// Functions that [`expand`] and other rewrites replace and that are not in [`MACROS`].
+const REWRITTEN: [&str; 17] = [
+    "arg_max",
+    "max_by",
+    "arg_min",
+    "min_by",
+    "count_if",
+    "countif",
+    "string_agg",
+    "make_interval",
+    "date_diff",
+    "datediff",
+    "list_aggregate",
+    "list_aggr",
+    "array_aggregate",
+    "array_aggr",
+    "list_sort",
+    "array_sort",
+    "date_trunc",
+];
+
+/// Whether calls of a function are replaced by expressions over other functions.
+pub fn is_rewritten_function(name: &str) -> bool {
+    REWRITTEN.contains(&name) || MACROS.iter().any(|(known, ..)| *known == name)
+}
+
 /// Replaces a call of a macro by its expression.
 pub(super) fn expand(expression: &mut Expr) {
     let Expr::Function(function) = expression else { return };

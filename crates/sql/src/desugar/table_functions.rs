@@ -159,6 +159,11 @@ fn names(alias: Option<&TableAlias>, function: &str, columns: usize) -> Vec<Iden
     }
 }
 
+/// Whether the arguments of a function name a column, outside of subqueries.
+pub fn has_columns(arguments: &TableFunctionArgs) -> bool {
+    arguments.args.iter().any(|argument| argument.visit(&mut Columns { depth: 0 }).is_break())
+}
+
 /// Visitor that stops at the first column name outside of subqueries.
 struct Columns {
     depth: usize,

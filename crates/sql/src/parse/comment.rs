@@ -3,7 +3,7 @@
 use datafusion_sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart};
 
 use crate::error::{ObjectKind, Result, SqlError};
-use crate::identifiers::{normalize, relation_reference};
+use crate::identifiers::{normalize, qualified_schema, relation_reference};
 use crate::statement::{CommentedObject, Statement};
 
 pub(super) fn comment(object: CommentObject, name: ObjectName, comment: Option<String>) -> Result<Statement> {
@@ -13,8 +13,12 @@ pub(super) fn comment(object: CommentObject, name: ObjectName, comment: Option<S
         CommentObject::View => relation(ObjectKind::View)?,
         CommentObject::Sequence => relation(ObjectKind::Sequence)?,
         CommentObject::Column => column(name)?,
+        CommentObject::Schema => {
+            let (database, name) = qualified_schema(&name)?;
+            CommentedObject::Schema { database, name }
+        }
         other => {
-            let allowed = "COMMENT ON TABLE, VIEW, COLUMN and SEQUENCE are";
+            let allowed = "COMMENT ON TABLE, VIEW, COLUMN, SEQUENCE, SCHEMA and FUNCTION are";
             return Err(SqlError::unsupported(format!("COMMENT ON {other}"), allowed));
         }
     };

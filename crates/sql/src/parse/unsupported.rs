@@ -7,7 +7,7 @@ use super::Result;
 use crate::error::SqlError;
 use crate::statement::Statement;
 
-const FUNCTIONS: &str = "views and built-in functions are";
+const FUNCTIONS: &str = "CREATE FUNCTION f(a int) RETURNS int LANGUAGE SQL AS 'SELECT a + 1' is";
 const LIBRARIES: &str = "all functions and file formats are built in";
 const PERMISSIONS: &str = "access is controlled by the permissions of the database's directory";
 const DATABASES: &str = "a database is a directory, which ATTACH 'path' AS name adds to the session";
@@ -19,6 +19,7 @@ const TRIGGERS: &str = "defaults, generated columns, CHECK constraints and forei
 const STATEMENTS: [(&str, &str); 41] = [
     ("ANALYZE", "statistics are collected when rows are written"),
     ("ALTER DATABASE", "SET changes settings of the session"),
+    ("ALTER FUNCTION", "CREATE OR REPLACE FUNCTION is"),
     ("CALL", FUNCTIONS),
     ("CLOSE", CURSORS),
     ("CLUSTER", "ALTER TABLE t SET (sort_by = 'a') with VACUUM FULL t is"),
@@ -26,7 +27,6 @@ const STATEMENTS: [(&str, &str); 41] = [
     ("CREATE DATABASE", DATABASES),
     ("CREATE DOMAIN", TYPES),
     ("CREATE EXTENSION", LIBRARIES),
-    ("CREATE FUNCTION", FUNCTIONS),
     ("CREATE MACRO", FUNCTIONS),
     ("CREATE POLICY", PERMISSIONS),
     ("CREATE PROCEDURE", FUNCTIONS),

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use roaring::RoaringBitmap;
 use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
-use super::{BlockId, CommentTarget, Constraints, RowOrder, Sequence, SequenceId, Table, TableId, View};
+use super::{BlockId, CommentTarget, Constraints, Function, RowOrder, Sequence, SequenceId, Table, TableId, View};
 use crate::NewBlock;
 use crate::delta::{ContainerId, DeletedRows, RowSet};
 use crate::error::CommitError;
@@ -90,6 +90,13 @@ pub(crate) enum Change {
     DropView {
         name: String,
     },
+    CreateFunction {
+        function: Function,
+        replaces: bool,
+    },
+    DropFunction {
+        name: String,
+    },
     CreateSequence {
         sequence: Sequence,
     },
@@ -150,6 +157,8 @@ impl Change {
             | Self::DropSchema { .. }
             | Self::CreateView { .. }
             | Self::DropView { .. }
+            | Self::CreateFunction { .. }
+            | Self::DropFunction { .. }
             | Self::CreateSequence { .. }
             | Self::DropSequence { .. }
             | Self::AlterSequence { .. }

@@ -30,6 +30,10 @@ pub(crate) fn check(file: &CatalogFile<'_>) -> Result<(), String> {
             .map_err(|expected| format!("table {:?} with {expected}", table.name))?;
     }
     check_sequences(file, &mut names, &mut tables)?;
+    let mut functions = HashSet::new();
+    if let Some(function) = file.functions.iter().find(|function| !functions.insert(function.name.as_str())) {
+        return Err(format!("one function named {:?}", function.name));
+    }
     check_references(file)?;
     check_comments(file)?;
     if !timeline::are_ordered(&file.timelines, file.version) {
@@ -76,6 +80,8 @@ fn check_comments(file: &CatalogFile<'_>) -> Result<(), String> {
             file.views.iter().any(|other| other.name == *view)
         }
         CommentTarget::Sequence(sequence) => file.sequences.iter().any(|other| other.id == *sequence),
+        CommentTarget::Schema(schema) => schema == PUBLIC_SCHEMA || file.schemas.iter().any(|other| other == schema),
+        CommentTarget::Function(function) => file.functions.iter().any(|other| other.name == *function),
     };
     match file.comments.iter().find(|(on, _)| !exists(on)) {
         Some((on, _)) => Err(format!("every comment to be on an object that exists, found {on:?}")),

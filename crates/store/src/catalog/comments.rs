@@ -1,4 +1,4 @@
-//! Comments on tables, views, sequences and columns.
+//! Comments on tables, views, sequences, columns, schemas and functions.
 
 use rpds::RedBlackTreeMapSync;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,10 @@ pub enum CommentTarget {
     ViewColumn(String, String),
     /// A sequence.
     Sequence(SequenceId),
+    /// A schema.
+    Schema(String),
+    /// A function.
+    Function(String),
 }
 
 /// The comments of a catalog. Versions of a catalog share the parts of the map that did not change.
@@ -31,7 +35,7 @@ impl CommentTarget {
     pub(crate) fn table(&self) -> Option<TableId> {
         match self {
             Self::Table(table) | Self::Column(table, _) => Some(*table),
-            Self::View(_) | Self::ViewColumn(..) | Self::Sequence(_) => None,
+            Self::View(_) | Self::ViewColumn(..) | Self::Sequence(_) | Self::Schema(_) | Self::Function(_) => None,
         }
     }
 
@@ -39,7 +43,7 @@ impl CommentTarget {
     pub(crate) fn view(&self) -> Option<&str> {
         match self {
             Self::View(view) | Self::ViewColumn(view, _) => Some(view),
-            Self::Table(_) | Self::Column(..) | Self::Sequence(_) => None,
+            _ => None,
         }
     }
 
@@ -61,6 +65,8 @@ impl CommentTarget {
             }
             Self::View(view) | Self::ViewColumn(view, _) => catalog.view(view).is_some(),
             Self::Sequence(sequence) => catalog.sequence_of(*sequence).is_some(),
+            Self::Schema(schema) => catalog.has_schema(schema),
+            Self::Function(function) => catalog.function(function).is_some(),
         }
     }
 }

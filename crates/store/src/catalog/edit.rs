@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use taut_types::{Column, ColumnIndex, Datum, LogicalType, Partitioning, Schema, TableDesign, is_temporary_relation};
 
 use super::change::{Change, OldRows};
-use super::{BlockId, Catalog, CommentTarget, Constraints, Sequence, SequenceId, Table, TableId, View};
+use super::{BlockId, Catalog, CommentTarget, Constraints, Function, Sequence, SequenceId, Table, TableId, View};
 use crate::delta::{ContainerId, Delta, RowSet};
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -304,6 +304,22 @@ impl CatalogEdit {
     /// If there is no view of that name, or another view reads it.
     pub fn drop_view(&mut self, name: &str) -> Result<(), CommitError> {
         self.apply_and_record(Change::DropView { name: name.to_owned() })
+    }
+
+    /// Creates a function, or replaces the function of its name if `replaces`.
+    ///
+    /// # Errors
+    /// If the name is taken, or its schema does not exist.
+    pub fn create_function(&mut self, function: Function, replaces: bool) -> Result<(), CommitError> {
+        self.apply_and_record(Change::CreateFunction { function, replaces })
+    }
+
+    /// Drops a function.
+    ///
+    /// # Errors
+    /// If there is no function of that name, or a view calls it.
+    pub fn drop_function(&mut self, name: &str) -> Result<(), CommitError> {
+        self.apply_and_record(Change::DropFunction { name: name.to_owned() })
     }
 
     /// Creates a sequence. Assigns its id, and returns it.

@@ -1,7 +1,7 @@
 //! The file `catalog`, which each checkpoint replaces as a whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 17 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 18 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -15,12 +15,14 @@ use taut_block::ColumnMap;
 use taut_types::{ColumnStatistics, Schema, TableDesign};
 use twox_hash::XxHash3_64;
 
-use super::{BlockEntry, Catalog, CommentTarget, Constraints, Sequence, TableId, TablePartitions, Timeline, View};
+use super::{
+    BlockEntry, Catalog, CommentTarget, Constraints, Function, Sequence, TableId, TablePartitions, Timeline, View,
+};
 
 /// Format version of new files. No flipped bit turns it into another readable version.
-const VERSION: u64 = 17;
+const VERSION: u64 = 18;
 /// The readable format versions.
-pub(crate) const READABLE: [u64; 8] = [2, 4, 7, 8, 11, 12, 14, VERSION];
+pub(crate) const READABLE: [u64; 9] = [2, 4, 7, 8, 11, 12, 14, 17, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const HEADER_LINE_MAX: usize = 96;
@@ -58,6 +60,9 @@ pub(crate) struct CatalogFile<'a> {
     /// Empty before format version 12.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<Cow<'a, Sequence>>,
+    /// Empty before format version 18.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Cow<'a, Function>>,
     /// Empty before format version 14.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comments: Vec<(Cow<'a, CommentTarget>, Cow<'a, str>)>,
@@ -120,6 +125,7 @@ pub(crate) fn to_bytes(
         tables: catalog.tables.iter().map(|table| table_file(table)).collect(),
         views: catalog.views.values().map(Cow::Borrowed).collect(),
         sequences: catalog.sequences.values().map(Cow::Borrowed).collect(),
+        functions: catalog.functions.values().map(Cow::Borrowed).collect(),
         comments: catalog.comments.iter().map(|(on, text)| (Cow::Borrowed(on), Cow::Borrowed(text))).collect(),
     };
     let json = serde_json::to_vec(&file)?;
@@ -226,6 +232,7 @@ mod tests {
                 sql: "select 'é\n'".into(),
                 search_path: vec!["s".into()],
                 relations: [("t".into(), vec!["a".into()])].into(),
+                functions: ["f".into()].into(),
             },
         );
         catalog
@@ -266,7 +273,7 @@ mod tests {
     #[test]
     fn a_catalog_round_trips() {
         let bytes = bytes_of(&catalog());
-        assert!(bytes.starts_with(b"taut-catalog 17 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 18 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -288,7 +295,7 @@ mod tests {
     #[test]
     fn another_version_is_distinguished_from_damage() {
         let bytes = bytes_of(&catalog());
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 17", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 18", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 

@@ -14,7 +14,7 @@
 //! Rows are encoded by [`taut_block::rows`]. Sets of rows are serialized by `roaring` (RoaringFormatSpec).
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,9 @@ use taut_block::{ColumnMap, rows};
 use taut_types::{Column, ColumnIndex, ColumnStatistics, Datum, LogicalType, Partitioning, Schema, TableDesign};
 
 use super::change::{Change, OldRows};
-use super::{BlockEntry, BlockId, Catalog, CommentTarget, Constraints, RowOrder, Sequence, SequenceId, TableId, View};
+use super::{
+    BlockEntry, BlockId, Catalog, CommentTarget, Constraints, Function, RowOrder, Sequence, SequenceId, TableId, View,
+};
 use crate::delta::ContainerId;
 use crate::directory::Directory;
 use crate::error::CommitError;
@@ -134,10 +136,20 @@ enum ChangeJson<'a> {
         search_path: Cow<'a, [String]>,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         relations: Cow<'a, BTreeMap<String, Vec<String>>>,
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        functions: Cow<'a, BTreeSet<String>>,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         replaces: bool,
     },
     DropView {
+        name: Cow<'a, str>,
+    },
+    CreateFunction {
+        function: Cow<'a, Function>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        replaces: bool,
+    },
+    DropFunction {
         name: Cow<'a, str>,
     },
     CreateSequence {
@@ -280,14 +292,21 @@ fn encode_change<'a>(
         Change::SetType { table, column, logical_type } => {
             ChangeJson::SetType { table: *table, column: *column, logical_type: *logical_type }
         }
-        Change::CreateView { view: View { name, sql, search_path, relations }, replaces } => ChangeJson::CreateView {
-            name: name.into(),
-            sql: sql.into(),
-            search_path: Cow::Borrowed(search_path),
-            relations: Cow::Borrowed(relations),
-            replaces: *replaces,
-        },
+        Change::CreateView { view: View { name, sql, search_path, relations, functions }, replaces } => {
+            ChangeJson::CreateView {
+                name: name.into(),
+                sql: sql.into(),
+                search_path: Cow::Borrowed(search_path),
+                relations: Cow::Borrowed(relations),
+                functions: Cow::Borrowed(functions),
+                replaces: *replaces,
+            }
+        }
         Change::DropView { name } => ChangeJson::DropView { name: name.into() },
+        Change::CreateFunction { function, replaces } => {
+            ChangeJson::CreateFunction { function: Cow::Borrowed(function), replaces: *replaces }
+        }
+        Change::DropFunction { name } => ChangeJson::DropFunction { name: name.into() },
         Change::CreateSequence { sequence } => ChangeJson::CreateSequence { sequence: Cow::Borrowed(sequence) },
         Change::DropSequence { sequence } => ChangeJson::DropSequence { sequence: *sequence },
         Change::AlterSequence { sequence, restarts } => {
@@ -411,12 +430,17 @@ impl ParsedChange<'_> {
                 Change::RenameColumn { table, column, name: name.into_owned() }
             }
             ChangeJson::SetType { table, column, logical_type } => Change::SetType { table, column, logical_type },
-            ChangeJson::CreateView { name, sql, search_path, relations, replaces } => {
+            ChangeJson::CreateView { name, sql, search_path, relations, functions, replaces } => {
                 let (search_path, relations) = (search_path.into_owned(), relations.into_owned());
-                let view = View { name: name.into_owned(), sql: sql.into_owned(), search_path, relations };
+                let (name, sql, functions) = (name.into_owned(), sql.into_owned(), functions.into_owned());
+                let view = View { name, sql, search_path, relations, functions };
                 Change::CreateView { view, replaces }
             }
             ChangeJson::DropView { name } => Change::DropView { name: name.into_owned() },
+            ChangeJson::CreateFunction { function, replaces } => {
+                Change::CreateFunction { function: function.into_owned(), replaces }
+            }
+            ChangeJson::DropFunction { name } => Change::DropFunction { name: name.into_owned() },
             ChangeJson::CreateSequence { sequence } => Change::CreateSequence { sequence: sequence.into_owned() },
             ChangeJson::DropSequence { sequence } => Change::DropSequence { sequence },
             ChangeJson::AlterSequence { sequence, restarts } => {

@@ -1,4 +1,4 @@
-//! Schemas: namespaces of tables, views, indexes and sequences.
+//! Schemas: namespaces of tables, views, indexes, sequences and functions.
 
 use taut_types::{PUBLIC_SCHEMA, relation_name, sibling_name, split_relation_name};
 
@@ -22,6 +22,13 @@ impl Catalog {
         let views = self.views().map(|view| view.name.as_str());
         let sequences = self.sequences().map(|sequence| sequence.name.as_str());
         tables.chain(views).chain(sequences).filter(move |name| split_relation_name(name).0 == schema)
+    }
+
+    /// Names of the functions of a schema.
+    pub fn functions_of_schema(&self, schema: &str) -> impl Iterator<Item = &str> {
+        self.functions()
+            .map(|function| function.name.as_str())
+            .filter(move |name| split_relation_name(name).0 == schema)
     }
 
     /// Whether no table, view, index or sequence has this name.

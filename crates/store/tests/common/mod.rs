@@ -220,7 +220,13 @@ pub fn replace_all(store: &Store, name: &str, blocks: Vec<NewBlock>, layout: &st
 
 /// A view without recorded relations.
 pub fn view(name: &str, sql: &str) -> View {
-    View { name: name.to_owned(), sql: sql.to_owned(), search_path: Vec::new(), relations: BTreeMap::new() }
+    View {
+        name: name.to_owned(),
+        sql: sql.to_owned(),
+        search_path: Vec::new(),
+        relations: BTreeMap::new(),
+        functions: BTreeSet::new(),
+    }
 }
 
 pub fn drop_table(store: &Store, name: &str) -> Result<(), Failure> {

@@ -59,7 +59,7 @@ pub use repeated_order::RepeatedOrder;
 pub use sequence_calls::SequenceCalls;
 pub use set_comparisons::SetComparisons;
 pub use set_operations::SetOperations;
-pub use subqueries::Subqueries;
+pub use subqueries::{Subqueries, recompute_schema};
 pub use union_order::UnionOrder;
 pub use window_order::WindowOrder;
 pub use windows::WindowConstants;

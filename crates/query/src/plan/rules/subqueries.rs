@@ -60,7 +60,7 @@ impl AnalyzerRule for Subqueries {
 }
 
 /// Returns a node with the schema that its inputs imply. DataFusion does not recompute the schema of a union.
-pub(super) fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
+pub fn recompute_schema(node: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Union(Union { inputs, schema }) = node else { return node.recompute_schema() };
     let is_nullable = |index: usize| inputs.iter().any(|input| input.schema().field(index).is_nullable());
     let fields = schema.iter().enumerate().map(|(index, (qualifier, field))| {

@@ -56,7 +56,7 @@ pub const COMMENTS: SystemCatalog = SystemCatalog {
     ],
     rows: |objects| {
         let comments = super::relations::comments(objects);
-        comments.map(|(object, column, comment)| vec![oid(object), integer(column), text(comment)]).collect()
+        comments.map(|comment| vec![oid(comment.object), integer(comment.column), text(comment.text)]).collect()
     },
 };
 

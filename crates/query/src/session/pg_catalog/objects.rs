@@ -1,4 +1,4 @@
-//! The relations of a snapshot, each with an oid.
+//! The relations and functions of a snapshot, each with an oid.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -117,6 +117,9 @@ impl<'a> Objects<'a> {
                 oids.add(default_key(table, column));
             }
         }
+        for function in catalog.functions() {
+            oids.add(function_key(&function.name));
+        }
         let (search_path, settings) = (&statement.search_path, statement.settings.as_ref());
         Self { catalog, search_path, settings, schemas, relations, view_columns, oids: oids.known }
     }
@@ -129,6 +132,11 @@ impl<'a> Objects<'a> {
     /// Oid of a table, view or sequence, or 0 if there is none.
     pub fn relation_oid(&self, name: &str) -> i64 {
         self.oid(&relation_key(name))
+    }
+
+    /// Oid of a function, or 0 if there is none.
+    pub fn function_oid(&self, name: &str) -> i64 {
+        self.oid(&function_key(name))
     }
 
     /// Oid of an index of a table, or 0 if there is none.
@@ -201,6 +209,10 @@ fn indexes(table: &Table) -> impl Iterator<Item = (&str, Index<'_>)> {
 
 fn relation_key(name: &str) -> String {
     format!("relation\0{name}")
+}
+
+fn function_key(name: &str) -> String {
+    format!("function\0{name}")
 }
 
 fn index_key(table: &Table, name: &str) -> String {

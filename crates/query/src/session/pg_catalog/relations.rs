@@ -342,22 +342,41 @@ pub const PG_DESCRIPTION: SystemCatalog = SystemCatalog {
         ("description", CatalogType::Text),
     ],
     rows: |objects| {
-        let class = oid(server::PG_CLASS_OID);
-        let row = |(object, column, comment)| vec![oid(object), class.clone(), integer(column), text(comment)];
+        let row = |Comment { object, class, column, text: comment }: Comment<'_>| {
+            vec![oid(object), oid(class), integer(column), text(comment)]
+        };
         comments(objects).map(row).collect()
     },
 };
 
-/// Returns the oid of the relation, the number of the column (0 for the relation itself) and the text of each comment.
-pub fn comments<'a>(objects: &'a Objects<'_>) -> impl Iterator<Item = (i64, i32, &'a str)> {
-    objects.catalog.comments().filter_map(|(on, comment)| {
-        let (name, number) = commented(objects, on)?;
-        Some((objects.relation_oid(&name), number, comment))
+/// A comment, as system catalogs identify its object.
+pub struct Comment<'a> {
+    /// Oid of the object.
+    pub object: i64,
+    /// Oid of the catalog of the object, such as `pg_class`.
+    pub class: i64,
+    /// Number of the column, or 0 for the object itself.
+    pub column: i32,
+    pub text: &'a str,
+}
+
+/// The comments on objects that exist.
+pub fn comments<'a>(objects: &'a Objects<'_>) -> impl Iterator<Item = Comment<'a>> {
+    objects.catalog.comments().filter_map(|(on, text)| {
+        let (object, class, column) = match on {
+            CommentTarget::Schema(schema) => (*objects.schemas.get(schema)?, server::PG_NAMESPACE_OID, 0),
+            CommentTarget::Function(function) => (objects.function_oid(function), server::PG_PROC_OID, 0),
+            on => {
+                let (name, column) = commented(objects, on)?;
+                (objects.relation_oid(&name), server::PG_CLASS_OID, column)
+            }
+        };
+        Some(Comment { object, class, column, text })
     })
 }
 
 /// Returns the name of a commented relation, and the number of the commented column or 0. Returns `None` if the object
-/// does not exist.
+/// does not exist or is no relation.
 fn commented(objects: &Objects<'_>, on: &CommentTarget) -> Option<(String, i32)> {
     let catalog = objects.catalog;
     Some(match on {
@@ -372,5 +391,6 @@ fn commented(objects: &Objects<'_>, on: &CommentTarget) -> Option<(String, i32)>
             (view.clone(), i32::try_from(columns.index_of(column).ok()? + 1).ok()?)
         }
         CommentTarget::Sequence(sequence) => (catalog.sequence_of(*sequence)?.name.clone(), 0),
+        CommentTarget::Schema(_) | CommentTarget::Function(_) => return None,
     })
 }

@@ -1,10 +1,12 @@
 //! Catalogs about the server, and empty catalogs for kinds of objects that Taut does not have.
 
 use datafusion::common::ScalarValue;
-use taut_sql::{CATALOG, Setting};
+use taut_sql::{CATALOG, FunctionDefinition, FunctionResult, Setting, Volatility};
+use taut_store::Function;
+use taut_types::unqualified_name;
 
 use super::objects::Objects;
-use super::{CatalogRow, CatalogType, SystemCatalog, flag, integer, oid, optional_text, text};
+use super::{CatalogRow, CatalogType, SystemCatalog, flag, integer, oid, optional_text, small, text, text_list};
 
 /// Name of the owner of all objects.
 pub const OWNER: &str = CATALOG;
@@ -12,6 +14,12 @@ pub const OWNER: &str = CATALOG;
 pub const OWNER_OID: i64 = 10;
 /// Oid of the catalog `pg_class`, which identifies relations in `pg_description`.
 pub const PG_CLASS_OID: i64 = 1259;
+/// Oid of the catalog `pg_proc`, which identifies functions in `pg_description`.
+pub const PG_PROC_OID: i64 = 1255;
+/// Oid of the catalog `pg_namespace`, which identifies schemas in `pg_description`.
+pub const PG_NAMESPACE_OID: i64 = 2615;
+/// Oid of the language SQL, as in PostgreSQL.
+const SQL_LANGUAGE_OID: i64 = 14;
 /// Oid of the collation of text.
 pub const COLLATION_OID: i64 = 100;
 /// Oid of the access method of tables.
@@ -88,6 +96,55 @@ pub const PG_AM: SystemCatalog = SystemCatalog {
     rows: |_| {
         let indexes = INDEX_METHODS.iter().map(|(name, method)| vec![oid(*method), text(*name), text("i")]);
         [vec![oid(TABLE_METHOD_OID), text(CATALOG), text("t")]].into_iter().chain(indexes).collect()
+    },
+};
+
+pub const PG_PROC: SystemCatalog = SystemCatalog {
+    name: "pg_proc",
+    columns: &[
+        ("oid", CatalogType::BigInt),
+        ("proname", CatalogType::Text),
+        ("pronamespace", CatalogType::BigInt),
+        ("proowner", CatalogType::BigInt),
+        ("prolang", CatalogType::BigInt),
+        ("prokind", CatalogType::Text),
+        ("proisstrict", CatalogType::Boolean),
+        ("proretset", CatalogType::Boolean),
+        ("provolatile", CatalogType::Text),
+        ("pronargs", CatalogType::SmallInt),
+        ("pronargdefaults", CatalogType::SmallInt),
+        ("proargnames", CatalogType::Texts),
+        ("prosrc", CatalogType::Text),
+    ],
+    rows: |objects| {
+        let row = |function: &Function| {
+            let definition = FunctionDefinition::parse(&function.definition).ok()?;
+            let volatility = match definition.volatility {
+                Volatility::Immutable => "i",
+                Volatility::Stable => "s",
+                Volatility::Volatile => "v",
+            };
+            let names: Vec<String> =
+                definition.parameters.iter().map(|parameter| parameter.name.clone().unwrap_or_default()).collect();
+            let count = |count: usize| i16::try_from(count).map_or(ScalarValue::Null, small);
+            let defaults = definition.parameters.iter().filter(|parameter| parameter.default.is_some()).count();
+            Some(vec![
+                oid(objects.function_oid(&function.name)),
+                text(unqualified_name(&function.name)),
+                oid(objects.schema_oid(&function.name)),
+                oid(OWNER_OID),
+                oid(SQL_LANGUAGE_OID),
+                text("f"),
+                flag(definition.is_strict),
+                flag(!matches!(definition.returns, FunctionResult::Value(_))),
+                text(volatility),
+                count(definition.parameters.len()),
+                count(defaults),
+                text_list(&names),
+                text(definition.body),
+            ])
+        };
+        objects.catalog.functions().filter_map(row).collect()
     },
 };
 

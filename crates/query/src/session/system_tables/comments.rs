@@ -6,10 +6,10 @@ use super::{SystemColumn, SystemRows, SystemState, SystemTable, texts};
 
 pub(super) const TABLE: SystemTable = SystemTable {
     name: "comments",
-    description: "The comments on tables, views, sequences and their columns.",
+    description: "The comments on tables, views, sequences, columns, schemas and functions.",
     columns: &[
-        SystemColumn::text("object_type", "`table`, `view`, `sequence` or `column`."),
-        SystemColumn::text("object_name", "Name of the table, view or sequence."),
+        SystemColumn::text("object_type", "`table`, `view`, `sequence`, `column`, `schema` or `function`."),
+        SystemColumn::text("object_name", "Name of the object, or of the table or view of a column."),
         SystemColumn::text("column_name", "Name of the column; null for a comment on the object itself."),
         SystemColumn::text("comment", "The comment."),
     ],
@@ -27,6 +27,8 @@ fn object(catalog: &Catalog, on: &CommentTarget) -> Option<(&'static str, String
         CommentTarget::View(view) => ("view", view.clone(), None),
         CommentTarget::ViewColumn(view, column) => ("column", view.clone(), Some(column.clone())),
         CommentTarget::Sequence(sequence) => ("sequence", catalog.sequence_of(*sequence)?.name.clone(), None),
+        CommentTarget::Schema(schema) => ("schema", schema.clone(), None),
+        CommentTarget::Function(function) => ("function", function.clone(), None),
     })
 }
 

@@ -11,7 +11,9 @@ use crate::catalog::columns::{add_column, drop_column, rename_column, set_type};
 use crate::catalog::table_blocks::{
     append_blocks, columns_error, matches_design, partitions_of, replace_rows, set_nullable,
 };
-use crate::catalog::{CommentTarget, Constraints, Sequence, SequenceId, Table, TableId, TablePartitions, View};
+use crate::catalog::{
+    CommentTarget, Constraints, Function, Sequence, SequenceId, Table, TableId, TablePartitions, View,
+};
 use crate::delta::{ContainerId, Misplaced};
 use crate::error::CommitError;
 use crate::relocations::RowRelocations;
@@ -99,6 +101,8 @@ impl CatalogEdit {
             }
             Change::CreateView { view, replaces } => self.put_view(view, *replaces),
             Change::DropView { name } => self.remove_view(name),
+            Change::CreateFunction { function, replaces } => self.put_function(function, *replaces),
+            Change::DropFunction { name } => self.remove_function(name),
             Change::CreateSequence { sequence } => {
                 self.check_name(&sequence.name, sequence.id.is_temporary())?;
                 self.add_temporary_schema(&sequence.name);
@@ -136,9 +140,14 @@ impl CatalogEdit {
 
     fn remove_schema(&mut self, name: &str) -> Result<(), CommitError> {
         if let Some(relation) = self.catalog.relations_of_schema(name).next() {
-            let (schema, relation) = (name.to_owned(), relation.to_owned());
-            return Err(CommitError::SchemaNotEmpty { schema, relation });
+            let object = format!("relation {relation:?}");
+            return Err(CommitError::SchemaNotEmpty { schema: name.to_owned(), object });
         }
+        if let Some(function) = self.catalog.functions_of_schema(name).next() {
+            let object = format!("function {function:?}");
+            return Err(CommitError::SchemaNotEmpty { schema: name.to_owned(), object });
+        }
+        self.catalog.comments.set(&CommentTarget::Schema(name.to_owned()), None);
         match self.catalog.schemas.remove_mut(name) {
             true => Ok(()),
             false => Err(CommitError::NoSchema { schema: name.to_owned() }),
@@ -247,6 +256,31 @@ impl CatalogEdit {
         match self.catalog.views.remove_mut(name) {
             true => Ok(()),
             false => Err(CommitError::NoView { name: name.to_owned() }),
+        }
+    }
+
+    fn put_function(&mut self, function: &Function, replaces: bool) -> Result<(), CommitError> {
+        let Function { name, .. } = function;
+        let schema = split_relation_name(name).0;
+        if is_temporary_relation(name) || !self.catalog.has_schema(&schema) {
+            return Err(CommitError::NoSchema { schema: schema.into_owned() });
+        }
+        if !replaces && self.catalog.functions.contains_key(name) {
+            return Err(CommitError::FunctionExists { name: name.clone() });
+        }
+        self.catalog.functions.insert_mut(name.clone(), function.clone());
+        Ok(())
+    }
+
+    fn remove_function(&mut self, name: &str) -> Result<(), CommitError> {
+        if let Some(view) = self.catalog.views_with_function(name).next() {
+            return Err(CommitError::ViewCalls { function: name.to_owned(), view: view.name.clone() });
+        }
+        let on = CommentTarget::Function(name.to_owned());
+        self.catalog.comments.set(&on, None);
+        match self.catalog.functions.remove_mut(name) {
+            true => Ok(()),
+            false => Err(CommitError::NoFunction { name: name.to_owned() }),
         }
     }
 
