@@ -49,6 +49,7 @@ pub(crate) use self::output_names::make_names_distinct;
 use self::output_names::make_names_of_union_distinct;
 pub(crate) use self::pivots::GROUPS;
 pub use self::table_functions::has_columns;
+pub use self::values::rewrite_values_with;
 pub(crate) use self::values::rewrite_values_with_queries;
 use self::with_names::WithScopes;
 

@@ -2,13 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use datafusion_sql::parser::Statement as PlannerStatement;
+use datafusion_sql::parser::{CopyToSource, CopyToStatement, Statement as PlannerStatement};
 use datafusion_sql::sqlparser::ast::{
-    Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, SelectItem, Statement as Ast, TableFactor,
-    Value, Visit, VisitMut, Visitor, VisitorMut, visit_expressions_mut,
+    Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, Statement as Ast,
+    TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut, visit_expressions, visit_expressions_mut,
 };
 
-use crate::desugar::has_columns;
+use crate::desugar::{has_columns, rewrite_values_with};
 use crate::error::{Result, SqlError};
 use crate::functions::FunctionDefinition;
 use crate::identifiers::normalize;
@@ -25,8 +25,8 @@ impl FunctionDefinition {
         parse_function(sql)
     }
 
-    /// Returns a query with the body as a subquery of a relation with the parameters. Its other columns are nulls of the
-    /// types of the result, and the default values of the parameters that have one.
+    /// Returns a query with the body as a subquery of a relation with the parameters. Its other columns are nulls of
+    /// the types of the result, and the default values of the parameters that have one.
     ///
     /// ```text
     ///   SELECT EXISTS (body), CAST(NULL AS type), ..., CAST(default AS type), ...
@@ -38,7 +38,13 @@ impl FunctionDefinition {
     pub fn query(&self, name: &str) -> Result<PlannerStatement> {
         let body = self.body_query(name)?;
         let defaults = self.parameters.iter().filter_map(|parameter| Some((parameter.default.as_ref()?, parameter)));
-        let defaults = defaults.map(|(default, parameter)| format!(", CAST(({default}) AS {})", parameter.data_type));
+        // A cast to a type without precision and scale would round.
+        let is_decimal =
+            |name: &str| ["NUMERIC", "DECIMAL", "DEC"].iter().any(|known| name.to_uppercase().starts_with(known));
+        let defaults = defaults.map(|(default, parameter)| match is_decimal(&parameter.data_type) {
+            true => format!(", ({default})"),
+            false => format!(", CAST(({default}) AS {})", parameter.data_type),
+        });
         let results = self.returns.types().into_iter().map(|data_type| format!(", CAST(NULL AS {data_type})"));
         let mut sql = format!("SELECT EXISTS ({body}){}{}", results.collect::<String>(), defaults.collect::<String>());
         if !self.parameters.is_empty() {
@@ -127,23 +133,43 @@ impl Visitor for Calls {
     }
 }
 
-/// Returns the statement with other names for the functions that it calls. `renamed` maps the parts of a name to the
-/// new name, or returns `None` for a function that keeps its name. In `FROM`, a renamed function whose arguments have
-/// columns becomes a lateral subquery.
+/// What replaces the name of a function in a statement.
+#[derive(Clone, Debug)]
+pub struct RenamedFunction {
+    /// The new name.
+    pub name: String,
+    /// Whether the columns of its rows have names. The alias of the call names a column without a name.
+    pub has_names: bool,
+    /// Whether its result is a subquery.
+    pub is_query: bool,
+}
+
+/// Returns the statement with other names for the functions that it calls. `renamed` maps the parts of a name to what
+/// replaces it, or returns `None` for a function that keeps its name. In `FROM`, a renamed function whose arguments
+/// have columns becomes a lateral subquery.
 ///
 /// # Errors
 /// If a call of a renamed function has a clause that only aggregates and window functions have.
 pub fn with_renamed_functions(
     statement: &PlannerStatement,
-    renamed: impl Fn(&[String]) -> Option<String>,
+    renamed: impl Fn(&[String]) -> Option<RenamedFunction>,
 ) -> Result<PlannerStatement> {
-    let mut statement = statement.clone();
-    if let Some(ast) = query_of_mut(&mut statement)
-        && let ControlFlow::Break(error) = VisitMut::visit(ast, &mut FunctionRenamer(&renamed))
-    {
-        return Err(error);
+    let (mut statement, mut renamer) = (statement.clone(), FunctionRenamer(&renamed));
+    let mut part = &mut statement;
+    while let PlannerStatement::Explain(explain) = part {
+        part = &mut explain.statement;
     }
-    Ok(statement)
+    let visited = match part {
+        PlannerStatement::Statement(ast) => VisitMut::visit(ast, &mut renamer),
+        PlannerStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+            VisitMut::visit(query, &mut renamer)
+        }
+        _ => ControlFlow::Continue(()),
+    };
+    match visited {
+        ControlFlow::Continue(()) => Ok(statement),
+        ControlFlow::Break(error) => Err(error),
+    }
 }
 
 /// Name of the first clause of a call that only aggregates and window functions have.
@@ -164,21 +190,39 @@ fn clause_of_aggregates(function: &Function) -> Option<&'static str> {
 }
 
 /// Visitor that renames functions.
-struct FunctionRenamer<'a>(&'a dyn Fn(&[String]) -> Option<String>);
+struct FunctionRenamer<'a>(&'a dyn Fn(&[String]) -> Option<RenamedFunction>);
 
 impl FunctionRenamer<'_> {
-    fn new_name(&self, name: &ObjectName) -> Option<ObjectName> {
+    fn renamed(&self, name: &ObjectName) -> Option<(ObjectName, RenamedFunction)> {
+        let renamed = (self.0)(&parts_of(name)?)?;
         // The planner looks up functions in `FROM` by their text, quotes included.
-        Some(ObjectName(vec![ObjectNamePart::Identifier(Ident::new((self.0)(&parts_of(name)?)?))]))
+        Some((ObjectName(vec![ObjectNamePart::Identifier(Ident::new(&renamed.name))]), renamed))
+    }
+
+    /// Whether an expression calls a function whose result is a subquery.
+    fn calls_query(&self, expression: &Expr) -> bool {
+        let visited = visit_expressions(expression, |part| match part {
+            Expr::Function(function) if self.renamed(&function.name).is_some_and(|(_, renamed)| renamed.is_query) => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        visited.is_break()
     }
 }
 
 impl VisitorMut for FunctionRenamer<'_> {
     type Break = SqlError;
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        // The planner supports subqueries in SELECT, not in VALUES.
+        rewrite_values_with(&mut query.body, &|value| self.calls_query(value));
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<SqlError> {
         if let Expr::Function(function) = expression
-            && let Some(new_name) = self.new_name(&function.name)
+            && let Some((new_name, _)) = self.renamed(&function.name)
         {
             if let Some(clause) = clause_of_aggregates(function) {
                 let function = function.name.to_string();
@@ -193,10 +237,13 @@ impl VisitorMut for FunctionRenamer<'_> {
         let TableFactor::Table { name, alias, args: Some(arguments), .. } = factor else {
             return ControlFlow::Continue(());
         };
-        let Some(new_name) = self.new_name(name) else { return ControlFlow::Continue(()) };
+        let Some((new_name, renamed)) = self.renamed(name) else { return ControlFlow::Continue(()) };
         // A function without an alias has its own name.
         let own_name = name.0.last().and_then(|part| part.as_ident()).map(normalize).unwrap_or_default();
-        let alias = alias.take().unwrap_or_else(|| alias_of(&own_name, &[]));
+        let mut alias = alias.take().unwrap_or_else(|| alias_of(&own_name, &[]));
+        if !renamed.has_names && alias.columns.is_empty() {
+            alias = alias_of(&normalize(&alias.name), &[&normalize(&alias.name)]);
+        }
         let is_lateral = has_columns(arguments);
         let call = table_factor(new_name, Some(arguments.clone()), false, None);
         *factor = match is_lateral {
@@ -221,15 +268,10 @@ fn for_query(statement: &PlannerStatement, visit: &mut dyn FnMut(&Ast)) {
     match statement {
         PlannerStatement::Statement(ast) => visit(ast),
         PlannerStatement::Explain(explain) => for_query(&explain.statement, visit),
+        PlannerStatement::CopyTo(CopyToStatement { source: CopyToSource::Query(query), .. }) => {
+            visit(&Ast::Query(query.clone()));
+        }
         _ => {}
-    }
-}
-
-fn query_of_mut(statement: &mut PlannerStatement) -> Option<&mut Ast> {
-    match statement {
-        PlannerStatement::Statement(ast) => Some(ast),
-        PlannerStatement::Explain(explain) => query_of_mut(&mut explain.statement),
-        _ => None,
     }
 }
 
@@ -268,9 +310,15 @@ mod tests {
     #[test]
     fn parameters_are_columns_in_the_query() {
         let query = |sql: &str| definition(sql).query("f").map(|query| query.to_string());
-        let expected = "SELECT EXISTS (SELECT \"f\".\"a\" + \"f\".\"$2\"), CAST(NULL AS INT), CAST((7) AS INT) \
-                        FROM (SELECT CAST(NULL AS INT) AS \"a\", CAST(NULL AS INT) AS \"$2\") AS \"f\"";
-        assert_eq!(query("(a int, int = 7) RETURNS int LANGUAGE SQL AS 'SELECT $1 + $2'").unwrap(), expected);
+        let found = query("(a int, int = 7) RETURNS int LANGUAGE SQL AS 'SELECT $1 + $2'").unwrap();
+        let parts = [
+            "SELECT EXISTS (SELECT \"f\".\"a\" + \"f\".\"$2\"",
+            ", CAST((7) AS INT)",
+            "FROM (SELECT CAST(NULL AS INT) AS \"a\", CAST(NULL AS INT) AS \"$2\") AS \"f\"",
+        ];
+        for part in parts {
+            assert!(found.contains(part), "{part} is not in {found}");
+        }
         for body in ["SELECT $3", "SELECT $0", "SELECT 1; SELECT 2", "", "DROP TABLE t", "INSERT INTO t VALUES (1)"] {
             let sql = format!("(a int) RETURNS int LANGUAGE SQL AS '{body}'");
             assert!(query(&sql).is_err(), "{body}");
@@ -286,9 +334,21 @@ mod tests {
         for name in ["f", "s.g", "h", "I", "abs"] {
             assert!(called.iter().any(|known| known == name), "{name} is not in {called:?}");
         }
-        let renamed = |name: &[String]| (name.join(".") != "abs").then(|| format!("x_{}", name.len()));
+        let renamed = |name: &[String]| {
+            (name.join(".") != "abs").then(|| RenamedFunction {
+                name: format!("x_{}", name.len()),
+                has_names: false,
+                is_query: false,
+            })
+        };
         let renamed = with_renamed_functions(&statement, renamed).unwrap().to_string();
-        for part in ["x_1(a)", "x_2(1)", "LATERAL (SELECT * FROM x_1(t.a)) AS x", "x_1(2) AS \"I\"", "x_1(abs(1))"] {
+        for part in [
+            "x_1(a)",
+            "x_2(1)",
+            "LATERAL (SELECT * FROM x_1(t.a)) AS \"x\" (\"x\")",
+            "x_1(2) AS \"I\" (\"I\")",
+            "x_1(abs(1))",
+        ] {
             assert!(renamed.contains(part), "{part} is not in {renamed}");
         }
     }

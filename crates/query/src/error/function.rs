@@ -62,12 +62,32 @@ pub enum FunctionError {
     },
     /// An argument that has another value each time it is computed, for a parameter that the body does not use exactly
     /// once.
-    #[error("a volatile argument for parameter {parameter:?} of function {name:?} is not supported; a column is")]
+    #[error(
+        "a volatile argument {parameter:?} of function {name:?}, which does not use it exactly once, is not supported"
+    )]
     VolatileArgument {
         /// Name of the function.
         name: String,
         /// Name of the parameter.
         parameter: String,
+    },
+    /// A query with `FROM` that calls a volatile function, such as `nextval`.
+    #[error("a volatile function in the query of function {name:?} is not supported; one in a body without FROM is")]
+    VolatileQuery {
+        /// Name of the function.
+        name: String,
+    },
+    /// An argument that names a relation which the body also reads.
+    #[error(
+        "argument {parameter:?} of function {name:?} cannot refer to {relation:?}, because the function reads a relation of this name"
+    )]
+    Captured {
+        /// Name of the function.
+        name: String,
+        /// Name of the parameter.
+        parameter: String,
+        /// Name or alias of the relation.
+        relation: String,
     },
     /// Calls of functions by functions that are nested too deeply, or do not end.
     #[error("stack depth limit exceeded: functions and views stand on more than {depth} others, or on themselves")]
@@ -92,9 +112,10 @@ impl FunctionError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoMatch { .. } => Some(super::NO_MATCH_HINT.to_owned()),
+            Self::Captured { .. } => Some("Give the relation in the statement another alias.".to_owned()),
             Self::Returns => Some("Use DROP FUNCTION first.".to_owned()),
             Self::VolatileArgument { name, .. } => {
-                Some(format!("Compute the argument first: SELECT {name}(x) FROM (SELECT random() AS x) AS s."))
+                Some(format!("Compute the argument of {name} in a subquery in FROM first."))
             }
             _ => None,
         }
@@ -105,9 +126,12 @@ impl FunctionError {
         match self {
             Self::NotFound { .. } | Self::NoMatch { .. } => "42883",
             Self::Exists { .. } => "42723",
-            Self::Overloaded { .. } | Self::BuiltIn { .. } | Self::VolatileArgument { .. } | Self::Rows { .. } => {
-                "0A000"
-            }
+            Self::Overloaded { .. }
+            | Self::BuiltIn { .. }
+            | Self::VolatileArgument { .. }
+            | Self::Rows { .. }
+            | Self::VolatileQuery { .. }
+            | Self::Captured { .. } => "0A000",
             Self::Mismatch { .. } | Self::Columns { .. } | Self::Returns => "42P13",
             Self::Depth { .. } => "54001",
         }

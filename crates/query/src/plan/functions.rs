@@ -10,6 +10,7 @@
 //! A body with `FROM` becomes a scalar subquery. Columns in the arguments become its outer columns, so that no relation
 //! of the body captures their names. A function that returns rows becomes a derived table.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
@@ -23,12 +24,12 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     ColumnarValue, EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Subquery, Volatility, cast, lit, when,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Subquery, Values, Volatility, cast, lit, when,
 };
 use datafusion::sql::parser::Statement;
-use taut_sql::{FunctionDefinition, FunctionResult};
+use taut_sql::{FunctionDefinition, FunctionResult, RenamedFunction};
 
-use super::rules::recompute_schema;
+use super::rules::{calls_volatile, recompute_schema};
 use super::{NameResolver, RelationNames};
 use crate::error::{FunctionError, QueryError, type_in_message};
 
@@ -38,6 +39,10 @@ pub struct PlannedFunction {
     pub value: ScalarUDF,
     /// The function in `FROM`.
     pub rows: Arc<dyn TableFunctionImpl>,
+    /// Whether the columns of the rows have names.
+    pub has_names: bool,
+    /// Whether the value is a subquery.
+    pub is_query: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -97,10 +102,14 @@ pub fn planned_function(
     });
     let fields = if definition.parameters.is_empty() { &[][..] } else { input.schema().fields() };
     let parameters = fields.iter().zip(input.schema().columns()).map(|(field, column)| {
-        let default = defaults.next().flatten();
-        PlannedParameter { column, data_type: field.data_type().clone(), default }
+        let (data_type, default) = (field.data_type().clone(), defaults.next().flatten());
+        let typed = |default: Expr| {
+            let from = default.get_type(input.schema())?;
+            Ok::<Expr, DataFusionError>(as_type(default, &from, &data_type))
+        };
+        Ok(PlannedParameter { default: default.map(typed).transpose()?, column, data_type })
     });
-    let parameters: Vec<PlannedParameter> = parameters.collect();
+    let parameters: Vec<PlannedParameter> = parameters.collect::<Result<_>>()?;
     let header = Header { name: name.to_owned(), shown_name: shown_name.to_owned(), parameters };
     let (Some(Expr::Exists(Exists { subquery: body, .. })), Some(result_type)) = (body, results.first()) else {
         return internal_err!("the body of function {shown_name} is not a query");
@@ -112,6 +121,11 @@ pub fn planned_function(
     let (result, rows) = match &definition.returns {
         FunctionResult::Value(_) => {
             let result = single_value(body, result_type)?;
+            if let Expr::ScalarSubquery(query) = &result
+                && calls_volatile(&query.subquery)?
+            {
+                return Err(external(FunctionError::VolatileQuery { name: shown_name.to_owned() }));
+            }
             let result = if definition.is_strict { header.strict(result, result_type)? } else { result };
             let row = LogicalPlanBuilder::empty(true).project([result.clone().alias(shown_name)])?;
             (Some(result), row.build()?)
@@ -125,12 +139,18 @@ pub fn planned_function(
             (None, rows)
         }
     };
-    let signature = Signature::user_defined(Volatility::Immutable);
+    let is_volatile = result.as_ref().is_some_and(Expr::is_volatile);
+    let signature = Signature::user_defined(if is_volatile { Volatility::Volatile } else { Volatility::Immutable });
     let parameter_names = header.parameters.iter().map(|parameter| parameter.column.name.clone()).collect();
     let signature = Signature { parameter_names: Some(parameter_names), ..signature };
     let value = SqlFunction { header: header.clone(), result, result_type: result_type.clone(), signature };
+    let is_query = value
+        .result
+        .as_ref()
+        .is_some_and(|result| matches!(result.exists(|part| Ok(subquery_of(part).is_some())), Ok(true)));
     let value = ScalarUDF::new_from_impl(value);
-    Ok(PlannedFunction { value, rows: Arc::new(SqlTableFunction { header, rows }) })
+    let has_names = matches!(definition.returns, FunctionResult::Table(_));
+    Ok(PlannedFunction { value, rows: Arc::new(SqlTableFunction { header, rows }), has_names, is_query })
 }
 
 /// Returns the rows of a body, with columns of these names and types.
@@ -166,16 +186,43 @@ fn single_value(body: Subquery, result_type: &DataType) -> Result<Expr> {
     Ok(as_type(first_value(body)?, &actual, result_type))
 }
 
-/// Returns a value of type `from` as a value of type `target`. A decimal keeps its digits: as in PostgreSQL, parameters
-/// and results have no precision and scale of their own.
+/// Returns a value of type `from` as a value of type `target`. As in PostgreSQL, parameters and results of type numeric
+/// have no precision and scale of their own, so that decimals keep their digits. Instants keep their unit.
 fn as_type(value: Expr, from: &DataType, target: &DataType) -> Expr {
-    match from == target || from.is_decimal() && target.is_decimal() {
-        true => value,
-        false => cast(value, target.clone()),
+    match (from, target) {
+        (from, target) if from == target || is_same_kind(from, target) => value,
+        // All digits of a bigint.
+        (from, target) if from.is_integer() && target.is_decimal() => cast(value, DataType::Decimal128(20, 0)),
+        // More digits before and after the point than the declared type may have.
+        (from, target) if from.is_string() && target.is_decimal() => cast(value, DataType::Decimal128(38, 18)),
+        (from, target) if from.is_floating() && target.is_decimal() => cast(value, DataType::Decimal128(38, 18)),
+        (_, target) => cast(value, target.clone()),
+    }
+}
+
+/// Whether two types differ only in precision, scale or unit.
+fn is_same_kind(from: &DataType, target: &DataType) -> bool {
+    match (from, target) {
+        (DataType::List(from), DataType::List(target)) => is_same_kind(from.data_type(), target.data_type()),
+        (DataType::Timestamp(_, from), DataType::Timestamp(_, target)) => from.is_some() == target.is_some(),
+        (from, target) => from.is_decimal() && target.is_decimal(),
     }
 }
 
 fn first_value(subquery: Subquery) -> Result<Expr> {
+    // Rows of VALUES are in order, but no sort says so.
+    let first = subquery.subquery.as_ref().clone().transform_down(|node| {
+        Ok(match node {
+            LogicalPlan::Values(Values { schema, mut values }) => {
+                values.truncate(1);
+                let node = LogicalPlan::Values(Values { schema, values });
+                Transformed::new(node, true, TreeNodeRecursion::Stop)
+            }
+            LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) => Transformed::no(node),
+            _ => Transformed::new(node, false, TreeNodeRecursion::Stop),
+        })
+    })?;
+    let subquery = subquery.with_plan(Arc::new(first.data));
     let plan = subquery.subquery.as_ref();
     if let LogicalPlan::Projection(Projection { expr, input, .. }) = plan
         && let LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: true, .. }) = input.as_ref()
@@ -261,7 +308,7 @@ impl Header {
     /// Checks the types of the arguments of a call, each with whether the argument is a literal.
     fn check(&self, arguments: &[(&DataType, bool)]) -> Result<()> {
         let matches = arguments.iter().zip(&self.parameters).all(|((from, is_literal), parameter)| {
-            // The type of a text literal is what its context needs.
+            // A text literal takes the type of the parameter.
             from.is_string() && *is_literal || is_implicit(from, &parameter.data_type)
         });
         match self.parameters.get(arguments.len()..) {
@@ -332,6 +379,7 @@ impl SqlFunction {
                 return Err(self.header.volatile(parameter));
             }
         }
+        self.check_relations(result, &values)?;
         let value_of = |column: &Column| self.header.value_of(column, &values);
         let result = result.clone().transform_up(|part| match part {
             Expr::OuterReferenceColumn(field, column) => Ok(match value_of(&column) {
@@ -346,6 +394,53 @@ impl SqlFunction {
             }),
         })?;
         Ok(result.data)
+    }
+}
+
+impl SqlFunction {
+    /// Checks that no relation of the body captures a column of an argument. The name of an outer column in a nested
+    /// subquery would refer to the innermost relation of this name.
+    fn check_relations(&self, result: &Expr, values: &[Expr]) -> Result<()> {
+        let (mut of_body, mut has_nested) = (BTreeSet::new(), false);
+        result.apply(|part| {
+            if let Some(subquery) = subquery_of(part) {
+                subquery.subquery.apply_with_subqueries(|node| {
+                    of_body.extend(node.schema().iter().filter_map(|(relation, _)| relation.cloned()));
+                    has_nested |= matches!(node, LogicalPlan::Subquery(_));
+                    node.apply_expressions(|expression| {
+                        has_nested |= expression.exists(|part| Ok(subquery_of(part).is_some()))?;
+                        Ok(TreeNodeRecursion::Continue)
+                    })
+                })?;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        for (value, parameter) in values.iter().zip(&self.header.parameters) {
+            let mut named: Vec<Column> = value.column_refs().into_iter().cloned().collect();
+            let mut has_subquery = false;
+            value.apply(|part| {
+                if let Some(subquery) = subquery_of(part) {
+                    has_subquery = true;
+                    named.extend(subquery.outer_ref_columns.iter().filter_map(|outer| match outer {
+                        Expr::OuterReferenceColumn(_, column) => Some(column.clone()),
+                        _ => None,
+                    }));
+                }
+                if let Expr::OuterReferenceColumn(_, column) = part {
+                    named.push(column.clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            let mut relations = named.iter().filter_map(|column| column.relation.as_ref());
+            if (has_nested || has_subquery)
+                && let Some(relation) = relations.find(|relation| of_body.contains(*relation))
+            {
+                let (name, parameter) = (self.header.shown_name.clone(), parameter.column.name.clone());
+                let relation = relation.table().to_owned();
+                return Err(external(FunctionError::Captured { name, parameter, relation }));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -391,7 +486,11 @@ fn replaced_columns(
 ) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::Subquery(mut subquery) = node {
         subquery.outer_ref_columns = subquery.subquery.all_out_ref_exprs();
-        return Ok(Transformed::yes(LogicalPlan::Subquery(subquery)));
+        // Without outer columns, it is an ordinary derived table.
+        return Ok(Transformed::yes(match subquery.outer_ref_columns.is_empty() {
+            true => subquery.subquery.as_ref().clone(),
+            false => LogicalPlan::Subquery(subquery),
+        }));
     }
     let node = recompute_schema(node)?;
     let names = NamePreserver::new(&node);
@@ -403,7 +502,7 @@ fn replaced_columns(
                 None => Ok(Transformed::no(Expr::OuterReferenceColumn(field, column))),
             },
             // The plans of subqueries were changed before.
-            other => with_subquery(other, &Ok),
+            other => with_outer_columns_listed(other),
         })?;
         Ok(replaced.update_data(|expression| name.restore(expression)))
     })?;
@@ -430,6 +529,11 @@ fn subquery_of(expression: &Expr) -> Option<&Subquery> {
         Expr::SetComparison(part) => Some(&part.subquery),
         _ => None,
     }
+}
+
+/// Lists the outer columns of a subquery again, after its plan was changed.
+fn with_outer_columns_listed(expression: Expr) -> Result<Transformed<Expr>> {
+    with_subquery(expression, &Ok)
 }
 
 /// Changes the plan of a subquery, and lists its outer columns again. Returns other expressions unchanged.
@@ -463,11 +567,11 @@ pub async fn with_functions(state: &SessionState, statement: &Statement) -> Resu
     }
     let (mut state, mut unique_names) = (state.clone(), Vec::new());
     for name in taut_sql::called_functions(statement) {
-        if let Some(PlannedFunction { value, rows }) = names.function(&name).await? {
+        if let Some(PlannedFunction { value, rows, has_names, is_query }) = names.function(&name).await? {
             let unique_name = value.name().to_owned();
             state.register_udtf(&unique_name, rows);
             state.register_udf(Arc::new(value))?;
-            unique_names.push((name, unique_name));
+            unique_names.push((name, RenamedFunction { name: unique_name, has_names, is_query }));
         }
     }
     if unique_names.is_empty() {
@@ -498,7 +602,7 @@ pub fn with_bodies(plan: LogicalPlan) -> Result<LogicalPlan> {
                         None => Ok(Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args }))),
                     }
                 }
-                other => with_subquery(other, &Ok),
+                other => with_outer_columns_listed(other),
             })?;
             Ok(replaced.update_data(|expression| name.restore(expression)))
         })?;

@@ -57,16 +57,21 @@ pub trait RelationNames: Send + Sync {
 /// # Errors
 /// If DataFusion cannot plan the statement.
 pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
-    rules::with_materialized_rows(unmaterialized_plan(state, statement).await?, statement)
+    let plan = rules::with_materialized_rows(unmaterialized_plan(state, statement).await?, statement)?;
+    let names = state.config().get_extension::<NameResolver>();
+    // A view may call functions even if the statement itself does not.
+    if names.is_some_and(|names| names.0.has_functions()) { functions::with_bodies(plan) } else { Ok(plan) }
 }
 
-/// Plans a statement like [`statement_to_plan`], but computes a `WITH` query once for each reference to it.
+/// Plans a statement like [`statement_to_plan`], but computes a `WITH` query once for each reference to it, and keeps
+/// calls of functions in SQL. The place of a `WITH` query in memory identifies it, so nothing may change the plan
+/// before [`rules::with_materialized_rows`].
 ///
 /// # Errors
 /// If DataFusion cannot plan the statement.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
     match functions::with_functions(state, statement).await? {
-        Some((state, statement)) => functions::with_bodies(plan_of_relations(&state, &statement).await?),
+        Some((state, statement)) => plan_of_relations(&state, &statement).await,
         None => plan_of_relations(state, statement).await,
     }
 }

@@ -152,7 +152,13 @@ impl QuerySession {
                     }
                     let catalog = self.catalog(Arc::clone(&snapshot), None);
                     let called = taut_sql::called_functions(&statement);
-                    functions.extend(called.iter().filter_map(|name| Some(catalog.find_function(name)?.1.name)));
+                    for (found, function) in called.iter().filter_map(|name| catalog.find_function(name)) {
+                        if let Some(database) = found.database {
+                            let what = format!("a view that calls a function of attached database {database:?}");
+                            return Err(QueryError::unsupported(what, "a view in that database is"));
+                        }
+                        functions.insert(function.name);
+                    }
                     let state = state();
                     let plan = statement_to_plan(&state, &statement).await?;
                     withdraw_reads(&state);

@@ -361,7 +361,7 @@ impl QuerySession {
         let Some(values) = positional(parameters).filter(|_| is_simple && table.design.encodings.is_empty()) else {
             return Ok(None);
         };
-        let cache_key = self.planning.cache_key(snapshot);
+        let cache_key = self.planning.cache_key(snapshot, &self.attached());
         match entry.find(cache_key, snapshot) {
             CacheLookup::Plan(cached) if cached.relies_on_keys && !self.are_keys_valid() => return Ok(None),
             CacheLookup::Plan(cached) if cached.accepts(values) => return Ok(Some(cached)),

@@ -16,7 +16,7 @@ use super::names::{dependent_views, drop_dependents, drop_views, view_text};
 use super::{Done, Outcome, QuerySession};
 use crate::error::{Dependency, FunctionError, QueryError, Result};
 use crate::exec::reads::withdraw_reads;
-use crate::plan::functions::{PlannedFunction, planned_function};
+use crate::plan::functions::{PlannedFunction, planned_function, with_bodies};
 use crate::plan::{statement_to_plan, unmaterialized_plan};
 use crate::write::changes::Changes;
 
@@ -193,8 +193,7 @@ impl StatementCatalog {
         let view_depth = self.view_depth + 1;
         let catalog =
             Self { names: None, visible: None, relations: Vec::new(), changed: None, view_depth, ..self.clone() };
-        let plan = Box::pin(unmaterialized_plan(&catalog.state(session), &query)).await?;
-        // No function of a user has such a name.
+        let plan = with_bodies(Box::pin(unmaterialized_plan(&catalog.state(session), &query)).await?)?;
         let bytes = [self.database.as_deref().unwrap_or_default().as_bytes(), b".", function.name.as_bytes()].concat();
         let unique_name = bytes.iter().fold("pg_function_".to_owned(), |name, byte| name + &format!("{byte:02x}"));
         planned_function(&unique_name, &name, &definition, &plan)

@@ -2,6 +2,7 @@
 //! such statements are planned each time.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +23,7 @@ use datafusion::sql::sqlparser::ast::Statement as Ast;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use taut_sql::{Attachment, Names, ObjectKind, Parameters, Statement, Value};
-use taut_store::{Catalog, Table};
+use taut_store::{AttachedSnapshot, Catalog, Table};
 
 use super::dml::MutationRequest;
 use super::merge_join::{wait_for_memory, with_merge_join_fallback, with_merge_joins_preferred};
@@ -72,9 +73,15 @@ impl Planning {
         Self { session, settings: AtomicU64::new(0), state: Mutex::new(None) }
     }
 
-    pub fn cache_key(&self, snapshot: &Catalog) -> CacheKey {
+    /// Key of the plans that are made for a snapshot and the attached databases.
+    pub fn cache_key(&self, snapshot: &Catalog, attached: &[AttachedSnapshot]) -> CacheKey {
         let settings = self.settings.load(Ordering::Relaxed);
-        CacheKey { session: self.session, settings, definitions: snapshot.definitions_id() }
+        let definitions = attached.iter().fold(snapshot.definitions_id(), |definitions, database| {
+            let mut hasher = DefaultHasher::new();
+            (definitions, database.catalog.definitions_id()).hash(&mut hasher);
+            hasher.finish()
+        });
+        CacheKey { session: self.session, settings, definitions }
     }
 
     /// Invalidates all cached plans of the session, because a setting has changed.
@@ -113,7 +120,7 @@ impl QuerySession {
     /// Whether a statement has a valid cached plan.
     pub fn has_cached_plan(&self, statement: &Statement) -> bool {
         let snapshot = self.snapshot();
-        let cache_key = self.planning.cache_key(&snapshot);
+        let cache_key = self.planning.cache_key(&snapshot, &self.attached());
         match statement {
             Statement::Planned { plan, .. } => plan.get_or_default::<CacheEntry>().get(cache_key, &snapshot).is_some(),
             Statement::Mutation { plan, .. } => {
@@ -143,7 +150,9 @@ impl QuerySession {
         };
         self.begin_statement()?;
         let snapshot = self.snapshot();
-        let Some(plan) = entry.get(self.planning.cache_key(&snapshot), &snapshot) else { return Ok(None) };
+        let Some(plan) = entry.get(self.planning.cache_key(&snapshot, &self.attached()), &snapshot) else {
+            return Ok(None);
+        };
         let (Some(lookup), Some(values)) = (&plan.lookup, positional(parameters)) else { return Ok(None) };
         if plan.relies_on_keys && !self.are_keys_valid() {
             return Ok(None);
@@ -327,7 +336,7 @@ impl QuerySession {
     ) -> Result<Option<Outcome>> {
         let Some(values) = positional(parameters) else { return Ok(None) };
         let snapshot = self.snapshot();
-        let cache_key = self.planning.cache_key(&snapshot);
+        let cache_key = self.planning.cache_key(&snapshot, &self.attached());
         let cached = match entry.find(cache_key, &snapshot) {
             CacheLookup::Plan(cached) if cached.relies_on_keys && !self.are_keys_valid() => return Ok(None),
             CacheLookup::Plan(cached) => cached,

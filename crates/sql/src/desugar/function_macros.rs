@@ -175,7 +175,7 @@ static DIFFERENCE_TEMPLATES: LazyLock<HashMap<&str, Expr>> = LazyLock::new(|| {
 });
 
 /// Functions that [`expand`] and other rewrites replace and that are not in [`MACROS`].
-const REWRITTEN: [&str; 17] = [
+const REWRITTEN: [&str; 21] = [
     "arg_max",
     "max_by",
     "arg_min",
@@ -193,6 +193,10 @@ const REWRITTEN: [&str; 17] = [
     "list_sort",
     "array_sort",
     "date_trunc",
+    "regexp_split_to_table",
+    "string_to_table",
+    "to_regclass",
+    "unnest",
 ];
 
 /// Whether calls of a function are replaced by expressions over other functions.

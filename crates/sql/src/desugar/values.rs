@@ -12,8 +12,13 @@ const QUERY_ROWS_MAX: usize = 256;
 /// Rewrites rows of `VALUES` with subqueries as `SELECT ... UNION ALL ...`. Rows without a subquery stay in `VALUES`. A
 /// list with `DEFAULT` stays unchanged.
 pub(crate) fn rewrite_values_with_queries(body: &mut SetExpr) {
+    rewrite_values_with(body, &has_query);
+}
+
+/// Like [`rewrite_values_with_queries`], for rows with a value that `is_query` finds.
+pub fn rewrite_values_with(body: &mut SetExpr, is_query: &dyn Fn(&Expr) -> bool) {
     let SetExpr::Values(values) = body else { return };
-    let has_query = |row: &Parens<Vec<Expr>>| row.content.iter().any(has_query);
+    let has_query = |row: &Parens<Vec<Expr>>| row.content.iter().any(is_query);
     let with_queries = values.rows.iter().filter(|row| has_query(row)).count();
     let has_default = || values.rows.iter().flat_map(|row| &row.content).any(is_default);
     if !(1..=QUERY_ROWS_MAX).contains(&with_queries) || has_default() {

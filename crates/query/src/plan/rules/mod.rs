@@ -52,7 +52,7 @@ pub use join_elimination::JoinElimination;
 pub use join_order::JoinOrder;
 pub use late_volatile::LateVolatile;
 pub use long_expressions::LongExpressions;
-pub use materialized::{MaterializingPlanner, with_materialized_rows, with_own_rows};
+pub use materialized::{MaterializingPlanner, calls_volatile, with_materialized_rows, with_own_rows};
 pub use nested_coalesce::NestedCoalesce;
 pub use not_in::NotIn;
 pub use repeated_order::RepeatedOrder;
