@@ -1,5 +1,6 @@
 //! Functions in SQL. When a statement is planned, each call becomes the body of the function, with the arguments in the
-//! place of the parameters. So the planner sees the whole expression, and a call costs no more than its body.
+//! place of the parameters. So the planner sees the whole expression. An argument is repeated where the body repeats
+//! the parameter.
 //!
 //! ```text
 //!   CREATE FUNCTION net(price numeric, tax numeric) RETURNS numeric LANGUAGE SQL AS 'SELECT price / (1 + tax)'
@@ -121,9 +122,7 @@ pub fn planned_function(
     let (result, rows) = match &definition.returns {
         FunctionResult::Value(_) => {
             let result = single_value(body, result_type)?;
-            if let Expr::ScalarSubquery(query) = &result
-                && calls_volatile(&query.subquery)?
-            {
+            if result.exists(|part| subquery_of(part).map_or(Ok(false), |query| calls_volatile(&query.subquery)))? {
                 return Err(external(FunctionError::VolatileQuery { name: shown_name.to_owned() }));
             }
             let result = if definition.is_strict { header.strict(result, result_type)? } else { result };
@@ -237,8 +236,8 @@ fn first_value(subquery: Subquery) -> Result<Expr> {
     Ok(Expr::ScalarSubquery(subquery.with_plan(Arc::new(first))))
 }
 
-/// Whether a body of type `from` is valid for a function that returns `target`: whether PostgreSQL has an assignment
-/// cast.
+/// Whether a body of type `from` is valid for a function that returns `target`. In addition to the casts of arguments,
+/// every number is cast to every numeric type.
 fn is_assignable(from: &DataType, target: &DataType) -> bool {
     from.is_numeric() && target.is_numeric() || is_implicit(from, target)
 }
