@@ -25,7 +25,7 @@ pub enum FunctionResult {
     /// A value of this type.
     Value(String),
     /// `RETURNS SETOF type`: rows of one column.
-    Values(String),
+    Set(String),
     /// `RETURNS TABLE (column type, ...)`: rows of columns with names.
     Table(Vec<(String, String)>),
 }
@@ -67,7 +67,7 @@ impl Display for FunctionResult {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(data_type) => formatter.write_str(data_type),
-            Self::Values(data_type) => write!(formatter, "SETOF {data_type}"),
+            Self::Set(data_type) => write!(formatter, "SETOF {data_type}"),
             Self::Table(columns) => {
                 let columns = columns.iter().map(|(name, data_type)| format!("{} {data_type}", quoted(name)));
                 write!(formatter, "TABLE ({})", columns.collect::<Vec<_>>().join(", "))
@@ -80,7 +80,7 @@ impl FunctionResult {
     /// The types of the value or of the columns.
     pub fn types(&self) -> Vec<String> {
         match self {
-            Self::Value(data_type) | Self::Values(data_type) => vec![data_type.clone()],
+            Self::Value(data_type) | Self::Set(data_type) => vec![data_type.clone()],
             Self::Table(columns) => columns.iter().map(|(_, data_type)| data_type.clone()).collect(),
         }
     }

@@ -95,6 +95,14 @@ pub enum FunctionError {
         /// Maximum depth.
         depth: usize,
     },
+    /// A call whose body with its arguments is too large.
+    #[error("statement too complex: the body of function {name:?} with its arguments has more than {parts} parts")]
+    Size {
+        /// Name of the function.
+        name: String,
+        /// Maximum number of operators, columns and constants.
+        parts: usize,
+    },
 }
 
 impl FunctionError {
@@ -133,7 +141,7 @@ impl FunctionError {
             | Self::VolatileQuery { .. }
             | Self::Captured { .. } => "0A000",
             Self::Mismatch { .. } | Self::Columns { .. } | Self::Returns => "42P13",
-            Self::Depth { .. } => "54001",
+            Self::Depth { .. } | Self::Size { .. } => "54001",
         }
     }
 }

@@ -148,7 +148,7 @@ fn result(parser: &mut Parser<'_>) -> Result<FunctionResult> {
         let allowed = "RETURNS type, RETURNS SETOF type and RETURNS TABLE (column type, ...) are";
         return Err(SqlError::unsupported(format!("RETURNS {}", data_type.to_lowercase()), allowed));
     }
-    Ok(if is_set { FunctionResult::Values(data_type) } else { FunctionResult::Value(data_type) })
+    Ok(if is_set { FunctionResult::Set(data_type) } else { FunctionResult::Value(data_type) })
 }
 
 /// Sets an option of the function, unless the statement has set it before.
