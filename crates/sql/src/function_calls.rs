@@ -172,6 +172,35 @@ pub fn with_renamed_functions(
     }
 }
 
+/// Refuses clauses that only aggregates and window functions have, such as `DISTINCT` and `OVER`, in calls of other
+/// functions. `is_scalar` returns whether a name in lower case is that of such a function.
+///
+/// # Errors
+/// If a call has such a clause.
+pub fn check_clauses(statement: &PlannerStatement, is_scalar: impl Fn(&str) -> bool) -> Result<()> {
+    let mut checked = ControlFlow::Continue(());
+    for_query(statement, &mut |ast| {
+        checked = visit_expressions(ast, |part| match part {
+            Expr::Function(function) => check_clauses_of(function, &is_scalar),
+            _ => ControlFlow::Continue(()),
+        });
+    });
+    match checked {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+fn check_clauses_of(function: &Function, is_scalar: impl Fn(&str) -> bool) -> ControlFlow<SqlError> {
+    let Some(clause) = clause_of_aggregates(function) else { return ControlFlow::Continue(()) };
+    match parts_of(&function.name).unwrap_or_default().as_slice() {
+        [.., name] if is_scalar(name) => {
+            ControlFlow::Break(SqlError::NotAnAggregate { clause, function: name.clone() })
+        }
+        _ => ControlFlow::Continue(()),
+    }
+}
+
 /// Name of the first clause of a call that only aggregates and window functions have.
 fn clause_of_aggregates(function: &Function) -> Option<&'static str> {
     let (is_distinct, has_clauses) = match &function.args {
@@ -224,10 +253,7 @@ impl VisitorMut for FunctionRenamer<'_> {
         if let Expr::Function(function) = expression
             && let Some((new_name, _)) = self.renamed(&function.name)
         {
-            if let Some(clause) = clause_of_aggregates(function) {
-                let function = function.name.to_string();
-                return ControlFlow::Break(SqlError::NotAnAggregate { clause, function });
-            }
+            check_clauses_of(function, |_| true)?;
             function.name = new_name;
         }
         ControlFlow::Continue(())

@@ -70,6 +70,13 @@ pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> R
 /// # Errors
 /// If DataFusion cannot plan the statement.
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
+    // The planner ignores these clauses.
+    let checked = taut_sql::check_clauses(statement, |name| {
+        let is_aggregate =
+            state.aggregate_functions().contains_key(name) || state.window_functions().contains_key(name);
+        !is_aggregate && (name == "unnest" || state.scalar_functions().contains_key(name))
+    });
+    checked.map_err(|error| DataFusionError::External(Box::new(QueryError::from(error))))?;
     match functions::with_functions(state, statement).await? {
         Some((state, statement)) => plan_of_relations(&state, &statement).await,
         None => plan_of_relations(state, statement).await,
