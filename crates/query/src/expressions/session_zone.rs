@@ -24,7 +24,6 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::functions::datetime;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
@@ -38,6 +37,7 @@ use crate::runtime::session_value::session_value;
 use super::arithmetic::input_schema;
 use super::casts::cast_of;
 use super::dates::{date_part, instants_of_local_times, is_text, read, shift_instant, timezone, zone};
+use super::functions::now;
 
 /// The zone of new sessions.
 const UTC: &str = "UTC";
@@ -229,7 +229,7 @@ fn zoned_call(mut call: ScalarFunction, schema: &DFSchema, zone: &Zone) -> Resul
     let is_instant_at = |call: &ScalarFunction, index: usize| -> Result<bool> {
         call.args.get(index).map_or(Ok(false), |argument| Ok(is_instant(&argument.get_type(schema)?)))
     };
-    let now = || cast(datetime::now(&ConfigOptions::default()).call(Vec::new()), LogicalType::TimestampTz.arrow());
+    let now = || now().call(Vec::new());
     if let (Some((target, is_try)), [value]) = (cast_of(&call), call.args.as_slice()) {
         return match is_instant(&target) || is_instant(&value.get_type(schema)?) {
             true => zoned_cast(value.clone(), &target, is_try, schema, zone),

@@ -165,13 +165,13 @@ pub(super) fn rewrite(expression: &mut Expr) {
     }
 }
 
-/// Converts `localtimestamp` or `localtime` without parentheses to a cast of `now()`. Returns `None` for other
-/// functions.
+/// Converts `localtimestamp`, `localtime` or `current_time` without parentheses to a cast of `now()`. Returns `None`
+/// for other functions.
 fn local_now(function: &Function) -> Option<Expr> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
     let target = match name.value.to_ascii_lowercase().as_str() {
         "localtimestamp" => DataType::Timestamp(None, TimezoneInfo::None),
-        "localtime" => DataType::Time(None, TimezoneInfo::None),
+        "localtime" | "current_time" => DataType::Time(None, TimezoneInfo::None),
         _ => return None,
     };
     let now = Box::new(syntax::call("now", Vec::new()));

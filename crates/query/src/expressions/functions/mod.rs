@@ -13,6 +13,7 @@ mod found_relation;
 mod instants;
 mod intervals;
 mod lists;
+mod now;
 mod number_patterns;
 mod numbers;
 mod pg_types;
@@ -27,6 +28,7 @@ mod version;
 
 use datafusion::execution::SessionStateBuilder;
 
+pub use self::now::now;
 pub use self::pg_types::{PgType, TYPES, find_type};
 pub use self::type_names::name_in_postgres;
 
@@ -61,6 +63,7 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.extend(type_names::functions());
     functions.push(truncation::date_trunc());
     functions.push(instants::to_timestamp());
+    functions.push(now());
     functions.push(version::version());
     functions.push(found_relation::found_relation());
     functions.extend(users::functions());
