@@ -27,6 +27,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
@@ -78,6 +79,10 @@ pub fn with_insertion_order(plan: Plan, config: &ConfigOptions) -> Result<Plan> 
 
 /// Returns a plan with the same rows in order, if the order is known.
 fn visible(plan: Plan) -> Result<Plan> {
+    if let Some(subqueries) = plan.downcast_ref::<ScalarSubqueryExec>() {
+        let input = visible(Arc::clone(subqueries.input()))?;
+        return with_first_input(&plan, input);
+    }
     if let Some(merge) = plan.downcast_ref::<CoalescePartitionsExec>() {
         return match OrderedPlan::of(merge.input())? {
             Some(ordered) => Ok(ordered.collect(merge.fetch())),
@@ -131,6 +136,12 @@ fn with_ordered_input(plan: Plan) -> Result<Plan> {
     }
 }
 
+/// Replaces the first input of an operator.
+fn with_first_input(plan: &Plan, input: Plan) -> Result<Plan> {
+    let others = plan.children().into_iter().skip(1).cloned();
+    with_inputs(Arc::clone(plan), std::iter::once(input).chain(others).collect())
+}
+
 fn with_inputs(plan: Plan, inputs: Vec<Plan>) -> Result<Plan> {
     plan.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
@@ -181,12 +192,14 @@ impl OrderedPlan {
             let mut inputs = Vec::new();
             for input in plan.children() {
                 let Some(ordered) = Self::of(input)? else { return Ok(None) };
-                inputs.push(match ordered.order {
-                    Order::Partitions => ordered.plan,
-                    Order::OnePartition | Order::Scan => ordered.collect(None),
-                });
+                inputs.push(ordered.into_partitions());
             }
             return known(&with_inputs(Arc::clone(plan), inputs)?, Order::Partitions);
+        }
+        if let Some(subqueries) = plan.downcast_ref::<ScalarSubqueryExec>() {
+            // The subqueries are computed once for all runs of a scan.
+            let Some(input) = Self::of(subqueries.input())? else { return Ok(None) };
+            return known(&with_first_input(plan, input.into_partitions())?, Order::Partitions);
         }
         let passes_rows = plan.is::<ProjectionExec>()
             || plan.is::<FilterExec>()
@@ -201,6 +214,14 @@ impl OrderedPlan {
                 known(&visible(Arc::clone(plan))?, Order::Partitions)
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Returns a plan in which the rows of each partition follow the rows of the previous partition.
+    fn into_partitions(self) -> Plan {
+        match self.order {
+            Order::Partitions => self.plan,
+            Order::OnePartition | Order::Scan => self.collect(None),
         }
     }
 
