@@ -4,12 +4,26 @@
 //!   FROM t                               SELECT * FROM t
 //!   SELECT a, sum(b) ... ORDER BY ALL    SELECT a, sum(b) ... ORDER BY 1, 2
 //!   GROUP BY ()                          GROUP BY GROUPING SETS (())
+//!   GROUP BY (a, b), ROLLUP (c)          GROUP BY a, b, ROLLUP (c)
+//!   DISTINCT ON (a, a)                   DISTINCT ON (a)
 //! ```
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, GroupByExpr, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, SetExpr, Value,
-    WildcardAdditionalOptions,
+    Distinct, Expr, GroupByExpr, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, SetExpr,
+    Value, WildcardAdditionalOptions,
 };
+
+/// Removes repeated expressions from `DISTINCT ON`.
+pub(super) fn distinct_on(select: &mut Select) {
+    if let Some(Distinct::On(keys)) = &mut select.distinct {
+        let mut known: Vec<Expr> = Vec::new();
+        keys.retain(|key| {
+            let is_new = !known.contains(key);
+            known.push(key.clone());
+            is_new
+        });
+    }
+}
 
 /// Adds the select list `*` to a query that is only a `FROM` clause.
 pub(super) fn select_all(select: &mut Select) {
@@ -19,13 +33,20 @@ pub(super) fn select_all(select: &mut Select) {
     }
 }
 
-/// Replaces `GROUP BY ()`, which makes one group of all rows, by an empty grouping set.
-pub(super) fn group_all(select: &mut Select) {
-    if let GroupByExpr::Expressions(groups, _) = &mut select.group_by
-        && let [group] = groups.as_mut_slice()
-        && matches!(group, Expr::Tuple(columns) if columns.is_empty())
-    {
-        *group = Expr::GroupingSets(vec![Vec::new()]);
+/// Replaces lists in `GROUP BY` by their columns, and `GROUP BY ()`, which makes one group of all rows, by an empty
+/// grouping set.
+pub(super) fn group_by_columns(select: &mut Select) {
+    let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return };
+    if !groups.iter().any(|group| matches!(group, Expr::Tuple(_))) {
+        return;
+    }
+    let columns = std::mem::take(groups).into_iter().flat_map(|group| match group {
+        Expr::Tuple(columns) => columns,
+        group => vec![group],
+    });
+    groups.extend(columns);
+    if groups.is_empty() {
+        groups.push(Expr::GroupingSets(vec![Vec::new()]));
     }
 }
 

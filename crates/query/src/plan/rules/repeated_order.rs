@@ -46,12 +46,16 @@ impl OptimizerRule for RepeatedOrder {
 }
 
 fn has_repetition(order: &[SortExpr]) -> bool {
-    order.iter().enumerate().any(|(index, sort)| order[..index].iter().any(|earlier| earlier.expr == sort.expr))
+    order.iter().enumerate().any(|(index, sort)| order[..index].iter().any(|earlier| are_equal(earlier, sort)))
+}
+
+fn are_equal(left: &SortExpr, right: &SortExpr) -> bool {
+    left.expr.clone().unalias() == right.expr.clone().unalias()
 }
 
 fn distinct(order: Vec<SortExpr>) -> Vec<SortExpr> {
     order.into_iter().fold(Vec::new(), |mut unique: Vec<SortExpr>, sort| {
-        if !unique.iter().any(|earlier| earlier.expr == sort.expr) {
+        if !unique.iter().any(|earlier| are_equal(earlier, &sort)) {
             unique.push(sort);
         }
         unique
