@@ -149,6 +149,13 @@ impl QuerySession {
         })
     }
 
+    /// Writes all rows of a table to new blocks. Rows that were deleted, which may hold nulls, are then gone.
+    pub(super) async fn rewrite_rows(&self, target: &Changes, table: &Arc<Table>) -> Result<()> {
+        let columns: Vec<String> = table.schema.columns().iter().map(|column| quote_name(&column.name)).collect();
+        let sql = format!("SELECT {} FROM \"{ROWS}\"", columns.join(", "));
+        self.rewrite_with_types(target, table, (Arc::clone(&table.schema), Vec::new()), &sql).await
+    }
+
     /// Replaces all rows of a table by the rows of a query, in which some columns have other types.
     async fn rewrite_with_types(
         &self,

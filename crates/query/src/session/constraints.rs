@@ -120,8 +120,13 @@ impl QuerySession {
             .filter(|(_, (before, after))| before.nullable != after.nullable)
             .map(|(position, (_, after))| (ColumnIndex::from(position), after.nullable))
             .collect();
-        for (column, _) in nullable.iter().filter(|(_, nullable)| !nullable) {
+        let not_null: Vec<ColumnIndex> =
+            nullable.iter().filter(|(_, nullable)| !nullable).map(|(column, _)| *column).collect();
+        for column in &not_null {
             self.check_no_nulls(&snapshot, table, *column).await?;
+        }
+        if !not_null.is_empty() && !table.delta.is_empty() {
+            self.rewrite_rows(target, table).await?;
         }
         self.check_all(&snapshot, table, &constraints).await?;
         target.commit(|edit| {
