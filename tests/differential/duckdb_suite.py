@@ -10,12 +10,14 @@ results by folder. Files that require extensions, other files or several connect
 
 import argparse
 import collections
+import contextlib
 import decimal
 import hashlib
 import multiprocessing
 import pathlib
 import re
 import sys
+import tempfile
 
 import psycopg
 import taut
@@ -240,6 +242,13 @@ def run(job):
         return path, None
     if any(len(words) > 2 and words[0] == "statement" for _, words, _, _ in records):
         return path, None
+    # Some files create databases in the current directory.
+    with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
+        return path, results_of(records, path, number)
+
+
+def results_of(records, path, number):
+    """Runs the records of one file on both systems. Returns (place, sql, Taut's outcome) of each record."""
     one, other = Taut(), Postgres(SERVER, number)
     results, absent = [], set()
     for line, words, sql, expected in records:
@@ -250,7 +259,7 @@ def run(job):
         if agrees:
             results.append((f"{path}:{line}", sql, mine))
     other.close()
-    return path, results
+    return results
 
 
 def main():
@@ -259,6 +268,7 @@ def main():
     parser.add_argument("--failures", type=pathlib.Path, help="file for the records that fail")
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
+    arguments.folder = arguments.folder.resolve()
     paths = sorted([*arguments.folder.rglob("*.test"), *arguments.folder.rglob("*.test_slow")])
     global SERVER
     passed, failed, skipped, typed = 0, 0, 0, 0
