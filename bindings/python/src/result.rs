@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList, PyTuple};
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
-use taut::{Outcome, Rows};
+use taut::{Outcome, Rows, with_written_intervals};
 
 use crate::errors::{InterfaceError, InternalError, statement_exception};
 use crate::guarded::{Guarded, GuardedRef};
@@ -174,7 +174,8 @@ impl Result {
         let empty = [RecordBatch::new_empty(Arc::clone(&self.schema))];
         let batches = if batches.is_empty() { &empty } else { batches.as_slice() };
         let options = FormatOptions::default().with_display_error(true).with_null("NULL");
-        let table = pretty_format_batches_with_options(batches, &options);
+        let batches: std::result::Result<Vec<_>, _> = batches.iter().map(with_written_intervals).collect();
+        let table = batches.and_then(|batches| pretty_format_batches_with_options(&batches, &options));
         Ok((table.map_err(|error| InternalError::new_err(error.to_string()))?.to_string(), more))
     }
 

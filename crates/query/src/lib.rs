@@ -28,6 +28,7 @@ mod write;
 
 pub use error::{Dependency, QueryError, Result, Violation, open_state, with_causes};
 pub use exec::batches::Batches;
+pub use expressions::with_written_intervals;
 pub use mover::{Mover, MoverOptions};
 pub use plan::engine::Engine;
 pub use plan::files::{CsvWriter, ReadOptions, write_json_lines};

@@ -37,5 +37,5 @@ pub use taut_query::with_causes;
 pub use taut_query::{
     Batches, CsvWriter, Done, FileFormat, MoverOptions, PUBLIC_SCHEMA, Parameters, Progress, ProgressCallback,
     ReadOptions, Statement, TEMPORARY_SCHEMA, Value, relation_name, relation_sql, split_relation_name, type_name,
-    write_json_lines,
+    with_written_intervals, write_json_lines,
 };

@@ -49,8 +49,20 @@ pub enum LogicalType {
 pub struct UnsupportedType {
     /// Name of the column.
     pub column: String,
-    /// Type of the column, as Arrow writes it.
+    /// Type of the column, as SQL writes it if SQL has it.
     pub found: String,
+}
+
+/// SQL name of an Arrow type, also of types that are not stored. Other types have Arrow's name.
+pub(crate) fn shown_type(arrow: &DataType) -> String {
+    match arrow {
+        DataType::Interval(_) | DataType::Duration(_) => "interval".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".to_owned(),
+        DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+            format!("{}[]", shown_type(element.data_type()))
+        }
+        other => LogicalType::from_arrow(other).map_or_else(|| other.to_string(), |stored| stored.to_string()),
+    }
 }
 
 /// Time zone in the Arrow type of [`LogicalType::TimestampTz`].

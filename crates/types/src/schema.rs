@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_schema::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 
+use crate::logical_type::shown_type;
 use crate::{LogicalType, UnsupportedType};
 
 /// Index of a column in the schema of its table, counted from zero.
@@ -126,7 +127,7 @@ impl Schema {
     pub fn from_arrow(arrow: &arrow_schema::Schema) -> Result<Self, SchemaError> {
         let column = |field: &Arc<Field>| match LogicalType::from_arrow(field.data_type()) {
             Some(logical_type) => Ok(Column::new(field.name(), logical_type, field.is_nullable())),
-            None => Err(UnsupportedType { column: field.name().clone(), found: field.data_type().to_string() }),
+            None => Err(UnsupportedType { column: field.name().clone(), found: shown_type(field.data_type()) }),
         };
         Self::new(arrow.fields().iter().map(column).collect::<Result<_, _>>()?)
     }

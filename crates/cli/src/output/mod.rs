@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal, Write};
 use arrow_array::RecordBatch;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, DataType, Schema};
-use taut::{CsvWriter, Rows, write_json_lines};
+use taut::{CsvWriter, Rows, with_written_intervals, write_json_lines};
 
 use crate::failure::Failure;
 use grid::{Alignment, Grid};
@@ -169,7 +169,7 @@ fn empty_grid(schema: &Schema) -> Grid {
 }
 
 fn push_rows(grid: &mut Grid, batch: &RecordBatch) -> Result<(), Failure> {
-    let options = format_options("NULL");
+    let (options, batch) = (format_options("NULL"), with_written_intervals(batch)?);
     let columns = batch
         .columns()
         .iter()

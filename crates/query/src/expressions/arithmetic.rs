@@ -40,7 +40,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, internal_err};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::expr::{Between, InList, WindowFunctionParams};
+use datafusion::logical_expr::expr::{Between, Case, InList, ScalarFunction, WindowFunctionParams};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::{Interval, apply_operator};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
@@ -48,7 +48,7 @@ use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility, cast,
+    ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility, cast, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_expr::ScalarFunctionExpr;
@@ -59,7 +59,7 @@ use self::program::Program;
 use self::rounding::Rounding;
 use super::bytes::is_bytes;
 use super::casts::CheckedCast;
-use super::intervals::{interval_length, is_interval};
+use super::intervals::{extreme_interval, interval_length, is_interval};
 use super::operand_types::is_comparison;
 use super::zeros::unsigned_zero;
 
@@ -130,6 +130,17 @@ fn checked_expression(expression: Expr, schema: &DFSchema, keeps_names: bool) ->
         Expr::Column(_) | Expr::Literal(..) => Ok(expression),
         expression => Rewriter { schema, keeps_names }.rewrite(expression),
     }
+}
+
+/// Compares the lengths of the intervals in a call of `greatest`, `least` or `nullif`.
+fn compared_intervals(call: ScalarFunction) -> Result<Expr> {
+    Ok(match (call.func.name(), call.args.as_slice()) {
+        ("nullif", [value, other]) => {
+            let are_equal = interval_length(value.clone(), true).eq(interval_length(other.clone(), true));
+            when(are_equal.is_not_true(), value.clone()).end()?
+        }
+        (name, _) => extreme_interval(name == "greatest").call(call.args),
+    })
 }
 
 /// Whether an `IN` list has an item that is computed from columns, and a left operand that is not volatile.
@@ -204,6 +215,11 @@ impl Rewriter<'_> {
                 let list = list.into_iter().map(|value| interval_length(value, self.keeps_names)).collect();
                 Expr::InList(InList { expr: length(expr), list, negated })
             }
+            Expr::Case(Case { expr: Some(operand), when_then_expr, else_expr }) if is_interval(&operand)? => {
+                let when_then = when_then_expr.into_iter().map(|(when, then)| (length(when), then)).collect();
+                Expr::Case(Case { expr: Some(length(operand)), when_then_expr: when_then, else_expr })
+            }
+            Expr::ScalarFunction(call) if self.compares_intervals(&call)? => compared_intervals(call)?,
             Expr::InList(list) if has_computed_items(&list) => split_in_list(list),
             Expr::Cast(Cast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
@@ -243,6 +259,12 @@ impl Rewriter<'_> {
             }
             other => other,
         })
+    }
+
+    /// Whether a call is one of the functions that compare their arguments, with intervals as arguments.
+    fn compares_intervals(&self, call: &ScalarFunction) -> Result<bool> {
+        let compares = ["greatest", "least", "nullif"].contains(&call.func.name());
+        Ok(compares && is_interval(&call.args[0].get_type(self.schema)?))
     }
 
     /// Replaces an expression by one whose equal values have the same bits.

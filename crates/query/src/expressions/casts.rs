@@ -53,11 +53,12 @@ impl CheckedCast {
     /// Returns the function for a cast between two types. Returns `None` if DataFusion's cast is correct, and for casts
     /// between text and bytes.
     pub fn udf(from: &DataType, target: &DataType, is_try: bool, keeps_name: bool) -> Option<ScalarUDF> {
-        let is_of_text = dates::is_text_cast(from, target)
+        let is_special = dates::is_text_cast(from, target)
+            || dates::is_difference_cast(from, target)
             || arrays::is_array_cast(from, target)
             || exponents::reads_decimals(from, target)
             || floats::is_float_cast(from, target);
-        (is_of_text || is_narrowing(from, target)).then(|| Self::function(target, is_try, keeps_name))
+        (is_special || is_narrowing(from, target)).then(|| Self::function(target, is_try, keeps_name))
     }
 
     /// Returns the function for a cast between text and bytes that a statement contains. Returns `None` for other
@@ -223,7 +224,10 @@ impl ScalarUDFImpl for CheckedCast {
             if matches!(self.target, DataType::Timestamp(..)) {
                 return rounded_timestamps(array, &self.target);
             }
-            if dates::is_temporal(array.data_type()) {
+            if dates::is_difference_cast(array.data_type(), &self.target) {
+                return dates::as_intervals(array);
+            }
+            if dates::is_text(&self.target) {
                 return Ok(dates::write(array, &self.target)?);
             }
             let array = if self.target.is_integer() { rounded(array)? } else { Arc::clone(array) };

@@ -62,7 +62,17 @@ impl TypePlanner for MicrosecondTimestamps {
 
 /// Whether a cast between two types reads or writes the text of a date, a time or an interval.
 pub(super) fn is_text_cast(from: &DataType, target: &DataType) -> bool {
-    (is_text(from) && is_temporal(target)) || (is_temporal(from) && is_text(target))
+    (is_text(from) && is_temporal(target)) || (is_text(target) && (is_temporal(from) || is_difference(from)))
+}
+
+/// Whether a cast turns a difference of timestamps into an interval of days and hours. DataFusion's has hours only.
+pub(super) fn is_difference_cast(from: &DataType, target: &DataType) -> bool {
+    is_difference(from) && matches!(target, DataType::Interval(IntervalUnit::MonthDayNano))
+}
+
+/// Whether a type is that of differences of timestamps.
+pub fn is_difference(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Duration(_))
 }
 
 pub(super) fn is_text(data_type: &DataType) -> bool {
@@ -155,7 +165,8 @@ pub fn write(values: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowErro
                 .iter()
                 .for_each(|micros| append(micros.map(write::time_of_day)));
         }
-        _ => values
+        _ => as_intervals(values)
+            .map_err(|error| ArrowError::ExternalError(Box::new(error)))?
             .as_primitive::<IntervalMonthDayNanoType>()
             .iter()
             .for_each(|value| append(value.map(interval::write))),

@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, PrimitiveArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
 use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::datatypes::{
-    DataType, DurationNanosecondType, Field, FieldRef, IntervalDayTimeType, IntervalMonthDayNanoType, IntervalUnit,
+    DataType, Decimal128Type, Field, FieldRef, Int64Type, IntervalDayTimeType, IntervalMonthDayNanoType, IntervalUnit,
     IntervalYearMonthType, TimeUnit,
 };
 use datafusion::common::{Result, ScalarValue, internal_err};
@@ -32,7 +33,7 @@ pub(super) fn is_interval(data_type: &DataType) -> bool {
 
 /// Returns a call of the function `interval_length`, which computes the length of an interval in nanoseconds. With
 /// `keeps_name`, the call has the column name of its argument.
-pub(super) fn interval_length(interval: Expr, keeps_name: bool) -> Expr {
+pub fn interval_length(interval: Expr, keeps_name: bool) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(IntervalLength { keeps_name, signature }).call(vec![interval])
 }
@@ -107,13 +108,70 @@ pub(super) fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
             let intervals: &PrimitiveArray<IntervalYearMonthType> = intervals.as_primitive();
             intervals.unary(|months| i128::from(months) * NANOSECONDS_PER_MONTH)
         }
-        DataType::Duration(_) => {
-            let durations = cast(intervals, &DataType::Duration(TimeUnit::Nanosecond))?;
-            durations.as_primitive::<DurationNanosecondType>().unary(i128::from)
+        DataType::Duration(unit) => {
+            let (ticks, nanoseconds) = (cast(intervals, &DataType::Int64)?, nanoseconds(*unit));
+            ticks.as_primitive::<Int64Type>().unary(|ticks| i128::from(ticks) * nanoseconds)
         }
         other => return internal_err!("interval_length of {other}"),
     };
     Ok(Arc::new(lengths.with_data_type(LENGTH)))
+}
+
+/// Number of nanoseconds in one tick of a unit.
+fn nanoseconds(unit: TimeUnit) -> i128 {
+    match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
+    }
+}
+
+/// Returns the function `greatest` or `least` of intervals, which compares their lengths. It ignores nulls.
+pub(super) fn extreme_interval(is_greatest: bool) -> ScalarUDF {
+    ScalarUDF::new_from_impl(ExtremeInterval { is_greatest, signature: Signature::variadic_any(Volatility::Immutable) })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ExtremeInterval {
+    is_greatest: bool,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for ExtremeInterval {
+    fn name(&self) -> &str {
+        if self.is_greatest { "greatest" } else { "least" }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types[0].clone())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let mut arrays = ColumnarValue::values_to_arrays(&args.args)?.into_iter();
+        let Some(mut extreme) = arrays.next() else { return internal_err!("{} of no intervals", self.name()) };
+        for next in arrays {
+            let (known, new) = (lengths(&extreme)?, lengths(&next)?);
+            let (known, new) = (known.as_primitive::<Decimal128Type>(), new.as_primitive::<Decimal128Type>());
+            let is_new = known.iter().zip(new).map(|(known, new)| match (known, new) {
+                (_, None) => false,
+                (None, _) => true,
+                (Some(known), Some(new)) => {
+                    if self.is_greatest {
+                        new > known
+                    } else {
+                        new < known
+                    }
+                }
+            });
+            extreme = zip(&is_new.map(Some).collect::<BooleanArray>(), &next, &extreme)?;
+        }
+        Ok(ColumnarValue::Array(extreme))
+    }
 }
 
 #[cfg(test)]

@@ -37,11 +37,12 @@ use datafusion::execution::SessionStateBuilder;
 pub use arithmetic::{CheckedArithmetic, Operation, maximum, minimum, overflow, with_checked_arithmetic};
 pub use bytes::{is_bytes, read as read_bytes};
 pub use casts::{statement_cast, with_statement_casts};
-pub use dates::{is_temporal, read as read_dates};
+pub use dates::{is_difference, is_temporal, read as read_dates};
 pub use floats::{is_float, narrowing_error, parse_float, read as read_floats};
 pub use frame_exclusion::{name_of_function, nth_of_each_row};
 pub use functions::{PgType, TYPES, find_type, name_in_postgres};
 pub use guards::{Guards, guarded};
+pub use intervals::interval_length;
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use schemas::{SchemaAccess, Schemas};
@@ -49,7 +50,7 @@ pub use sequences::{SequenceAccess, SequenceUse, Sequences, sequence_use};
 pub use session_zone::{SessionZone, TimeZone, Zone, in_zone, rows_in_zone, schema_in_zone, session_zone, zone_name};
 pub use shifts::shift_of_each_row;
 pub use single_row::{is_single_row, single_row};
-pub use texts::{write_texts, write_value};
+pub use texts::{with_written_intervals, write_texts, write_value};
 
 /// Returns the builder of a session state with the functions, operators and types of statements, check conditions and
 /// defaults.

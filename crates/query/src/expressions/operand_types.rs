@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
@@ -27,7 +27,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::bytes::is_bytes;
 use super::casts::CheckedCast;
-use super::dates::is_temporal;
+use super::dates::{is_difference, is_temporal};
 use super::similar_to::similar_to;
 
 /// Analyzer rule that casts decimals and checks comparisons. It runs before DataFusion's own type coercion.
@@ -164,9 +164,7 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
         Expr::Cast(Cast { expr, field }) => {
             // The type of a parameter may not be known yet.
             let from = expr.get_type(schema).unwrap_or(DataType::Null);
-            if from.is_numeric() && is_temporal(field.data_type())
-                || is_temporal(&from) && field.data_type().is_numeric()
-            {
+            if !has_cast(&from, field.data_type()) {
                 return plan_err!("cannot cast type {from} to {}", field.data_type());
             }
             match CheckedCast::of_bytes(&from, field.data_type()) {
@@ -177,6 +175,17 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
         Expr::SimilarTo(comparison) => Transformed::yes(similar_to(comparison)),
         other => Transformed::no(other),
     })
+}
+
+/// Whether PostgreSQL has a cast between two types. It has none between numbers, times and bytes.
+fn has_cast(from: &DataType, target: &DataType) -> bool {
+    let kind = |data_type: &DataType| match data_type {
+        number if number.is_numeric() => Some(0),
+        time if is_temporal(time) || is_difference(time) => Some(1),
+        bytes if is_bytes(bytes) => Some(2),
+        _ => None,
+    };
+    kind(from).zip(kind(target)).is_none_or(|(from, target)| from == target)
 }
 
 /// Functions that return one of their arguments, or an array of them.
@@ -279,8 +288,12 @@ fn widen_types(parts: &mut [&mut Expr], types: &[Option<DataType>], purpose: Use
     let mut changed = false;
     if !matches!(purpose, Use::Combined) {
         // DataFusion has no implicit cast from text to boolean, and reads dates as timestamps in nanoseconds.
-        let has_literals = |part: &&DataType| **part == DataType::Boolean || is_temporal(part) || is_bytes(part);
+        let has_literals = |part: &&DataType| {
+            **part == DataType::Boolean || is_temporal(part) || is_difference(part) || is_bytes(part)
+        };
         if let Some(literal_type) = types.iter().flatten().find(has_literals) {
+            let interval = DataType::Interval(IntervalUnit::MonthDayNano);
+            let literal_type = if is_difference(literal_type) { &interval } else { literal_type };
             for part in parts.iter_mut().filter(|part| is_string_literal(part)) {
                 let literal = std::mem::take(*part);
                 **part = match CheckedCast::of_bytes(&DataType::Utf8, literal_type) {

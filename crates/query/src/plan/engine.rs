@@ -20,9 +20,9 @@ use crate::plan::derived_keys::DerivedKeys;
 use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, CorrectDependencies, CorrelatedSubqueries,
-    GroupConditions, GroupingSets, InsertionOrder, JoinElimination, JoinOrder, LateVolatile, LongExpressions,
-    MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls, SetComparisons, SetOperations,
-    Subqueries, UnambiguousFilterPushdown, UnionOrder, UnmergedInLists, WindowConstants, WindowOrder,
+    GroupConditions, GroupingSets, InsertionOrder, IntervalKeys, JoinElimination, JoinOrder, LateVolatile,
+    LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls, SetComparisons,
+    SetOperations, Subqueries, UnambiguousFilterPushdown, UnionOrder, UnmergedInLists, WindowConstants, WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -143,7 +143,7 @@ impl Engine {
 /// DataFusion's analyzer rules with Taut's rules. Before type coercion: the order of aggregates, set operations, nested
 /// `coalesce`, long expressions, types of operands, and constants of windows. After it: the time zone of the session,
 /// comparisons with subqueries, subqueries, and volatile functions above sorts. Then conditions in sorts and windows,
-/// checked arithmetic, and guards.
+/// intervals as keys, checked arithmetic, and guards.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(AggregateOrder));
@@ -158,6 +158,7 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules.push(Arc::new(CorrelatedSubqueries));
     rules.push(Arc::new(LateVolatile));
     rules.push(Arc::new(ConditionColumns));
+    rules.push(Arc::new(IntervalKeys));
     rules.push(Arc::new(CheckedArithmetic));
     rules.push(Arc::new(Guards));
     rules

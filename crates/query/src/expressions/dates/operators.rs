@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use taut_types::LogicalType;
 
 use super::parts::extract;
-use super::{interval, is_temporal};
+use super::{interval, is_difference, is_temporal};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -46,7 +46,8 @@ impl ExprPlanner for DateOperators {
         let (Ok(left_type), Ok(right_type)) = (raw.left.get_type(schema), raw.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(raw));
         };
-        if !is_temporal(&left_type) && !is_temporal(&right_type) {
+        let is_known = |part: &DataType| is_temporal(part) || is_difference(part);
+        if !is_known(&left_type) && !is_known(&right_type) {
             return Ok(PlannerResult::Original(raw));
         }
         let RawBinaryExpr { left, op, right } = raw;
@@ -74,16 +75,29 @@ impl ExprPlanner for DateOperators {
             (BinaryOperator::Divide, DataType::Interval(_), number) if number.is_numeric() => {
                 PlannerResult::Planned(DIVIDE.call(vec![left, cast(right, DataType::Float64)]))
             }
+            (BinaryOperator::Multiply, DataType::Duration(_), number) if number.is_numeric() => {
+                PlannerResult::Planned(MULTIPLY.call(vec![cast(left, INTERVAL), cast(right, DataType::Float64)]))
+            }
+            (BinaryOperator::Multiply, number, DataType::Duration(_)) if number.is_numeric() => {
+                PlannerResult::Planned(MULTIPLY.call(vec![cast(right, INTERVAL), cast(left, DataType::Float64)]))
+            }
+            (BinaryOperator::Divide, DataType::Duration(_), number) if number.is_numeric() => {
+                PlannerResult::Planned(DIVIDE.call(vec![cast(left, INTERVAL), cast(right, DataType::Float64)]))
+            }
             (operator, number, DataType::Interval(_)) if is_comparison(operator) && number.is_integer() => {
                 PlannerResult::Original(RawBinaryExpr { left: as_interval(left, schema)?, op, right })
             }
             (operator, DataType::Interval(_), number) if is_comparison(operator) && number.is_integer() => {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: as_interval(right, schema)? })
             }
-            (operator, DataType::Interval(_), _) if is_comparison(operator) && is_text_literal(&right) => {
+            (operator, DataType::Interval(_) | DataType::Duration(_), _)
+                if is_comparison(operator) && is_text_literal(&right) =>
+            {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, INTERVAL) })
             }
-            (operator, _, DataType::Interval(_)) if is_comparison(operator) && is_text_literal(&left) => {
+            (operator, _, DataType::Interval(_) | DataType::Duration(_))
+                if is_comparison(operator) && is_text_literal(&left) =>
+            {
                 PlannerResult::Original(RawBinaryExpr { left: cast(left, INTERVAL), op, right })
             }
             _ => PlannerResult::Original(RawBinaryExpr { left, op, right }),

@@ -12,7 +12,7 @@ use datafusion::arrow::json::WriterBuilder;
 use datafusion::arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder};
 use datafusion::arrow::record_batch::RecordBatch;
 
-use crate::expressions::{is_bytes, is_temporal, write_texts};
+use crate::expressions::{is_bytes, is_difference, is_temporal, write_texts};
 
 /// Writes each row of a batch as a JSON object on its own line. Nulls are written too, so every object has all keys.
 ///
@@ -41,7 +41,7 @@ impl EncoderFactory for Encoders {
         let encoder: Box<dyn Encoder> = match array.data_type() {
             DataType::Float32 => Box::new(Floats(array.as_primitive::<Float32Type>())),
             DataType::Float64 => Box::new(Floats(array.as_primitive::<Float64Type>())),
-            other if is_bytes(other) || is_temporal(other) => {
+            other if is_bytes(other) || is_temporal(other) || is_difference(other) => {
                 Box::new(Strings(write_texts(&make_array(array.to_data()))?.as_string_view().clone()))
             }
             _ => return Ok(None),

@@ -540,9 +540,12 @@ pub fn same_values(left: &[Column], right: &[Column], schemas: [&DFSchema; 2]) -
             conditions.push(left.eq(right));
             continue;
         }
-        let of_null = lit(ScalarValue::new_default(field.data_type())?);
-        let value = |column: &Expr| coalesce(vec![column.clone(), of_null.clone()]);
-        conditions.push(value(&left).eq(value(&right)));
+        // A column of nulls without a type has no default value.
+        if !field.data_type().is_null() {
+            let of_null = lit(ScalarValue::new_default(field.data_type())?);
+            let value = |column: &Expr| coalesce(vec![column.clone(), of_null.clone()]);
+            conditions.push(value(&left).eq(value(&right)));
+        }
         conditions.push(left.is_null().eq(right.is_null()));
     }
     Ok(conditions)

@@ -23,6 +23,7 @@ mod predicates;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, Result, not_impl_err};
@@ -225,11 +226,15 @@ fn has_only_filters(plan: &LogicalPlan, allowed: &impl Fn(&Expr) -> bool) -> boo
     }
 }
 
-/// Whether a condition compares an outer column with a value of the subquery by equality.
+/// Whether a condition compares an outer column with a value of the subquery by equality. An equality of intervals
+/// becomes one of their lengths.
 fn is_equality(condition: &Expr) -> bool {
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
-            let is_outer = |side: &Expr| matches!(side, Expr::OuterReferenceColumn(..));
+            let is_outer = |side: &Expr| match side {
+                Expr::OuterReferenceColumn(field, _) => !matches!(field.data_type(), DataType::Interval(_)),
+                _ => false,
+            };
             let is_inner = |side: &Expr| !has_outer(side) && !side.column_refs().is_empty();
             (is_outer(left) && is_inner(right)) || (is_inner(left) && is_outer(right))
         }

@@ -17,7 +17,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, DataFusionError, Result, ScalarValue, exec_err, not_impl_err, plan_err};
-use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::generate_sort_key;
 use datafusion::logical_expr::{
@@ -27,7 +27,7 @@ use datafusion::optimizer::AnalyzerRule;
 use taut_sql::{FRAME_END, FRAME_START};
 
 use crate::constraints::DefaultValues;
-use crate::expressions::{name_in_postgres, statement_cast};
+use crate::expressions::{interval_length, name_in_postgres, statement_cast};
 
 /// Offset of a frame of rows or groups that is larger than any partition.
 const BEYOND: u64 = 1 << 60;
@@ -120,10 +120,22 @@ fn replace_constants(function: &mut WindowFunction, schema: &DFSchema, config: &
     let computes = take_offsets(function, schema, config)?;
     let params = &mut function.params;
     let reorders = match params.window_frame.units {
-        WindowFrameUnits::Range => range_frames::replace(params, schema, config)?,
+        WindowFrameUnits::Range => range_frames::replace(params, schema, config)? | sort_by_length(params, schema)?,
         WindowFrameUnits::Rows | WindowFrameUnits::Groups => replace_empty(&mut params.window_frame),
     };
     Ok(arguments::replace(function, config)? | computes | reorders)
+}
+
+/// Sorts by the lengths of intervals, whose order DataFusion does not know. Returns whether there are any.
+fn sort_by_length(params: &mut WindowFunctionParams, schema: &DFSchema) -> Result<bool> {
+    let mut is_changed = false;
+    for sort in &mut params.order_by {
+        if matches!(sort.expr.get_type(schema)?, DataType::Interval(_)) {
+            sort.expr = interval_length(std::mem::take(&mut sort.expr), true);
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
 }
 
 /// Moves offsets that are expressions from `PARTITION BY` to the frame. Returns whether there are any.
