@@ -126,7 +126,7 @@ impl VisitorMut for Desugar {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         clauses::select_all(select);
         clauses::group_by_columns(select);
-        clauses::distinct_on(select);
+        clauses::distinct_on(select)?;
         refused::check_joins(select)?;
         wildcards::normalize_names(select)?;
         qualified_wildcards::qualify(select);

@@ -14,6 +14,7 @@ mod from_first;
 mod functions;
 mod identity_order;
 mod indexes;
+mod inserted_values;
 mod like;
 mod maintenance;
 mod pivot_statements;
@@ -60,6 +61,7 @@ use self::column_lists::add_types;
 use self::frame_exclusion::move_frame_exclusion;
 use self::from_first::add_select_lists;
 use self::identity_order::order_identity_options;
+use self::inserted_values::unwrap_values;
 use self::pivot_statements::replace_pivots;
 use self::table_query::replace_table_queries;
 
@@ -78,6 +80,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
     let tokens = mark_insert_modifiers(sql, order_identity_options(sql, tokens));
     let tokens = mark_asof_joins(sql, move_frame_exclusion(sql, tokens));
     let tokens = add_types(sql, add_select_lists(sql, replace_pivots(sql, tokens)?));
+    let tokens = unwrap_values(sql, tokens);
     if let Some(tokens) = replace_table_queries(sql, tokens) {
         parser.parser = parser.parser.with_tokens_with_locations(tokens);
     }
@@ -102,6 +105,7 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>> {
         } else {
             parser.parse_statement()?
         };
+        ddl::parse_with_data(&mut parser.parser, &mut parsed);
         subqueries::check(&parsed)?;
         desugar(&mut parsed)?;
         check_end(&parser.parser)?;

@@ -5,23 +5,64 @@
 //!   SELECT a, sum(b) ... ORDER BY ALL    SELECT a, sum(b) ... ORDER BY 1, 2
 //!   GROUP BY ()                          GROUP BY GROUPING SETS (())
 //!   GROUP BY (a, b), ROLLUP (c)          GROUP BY a, b, ROLLUP (c)
-//!   DISTINCT ON (a, a)                   DISTINCT ON (a)
+//!   SELECT DISTINCT ON (1, a) a, b       SELECT DISTINCT ON (a) a, b
+//!   SELECT 1 HAVING true                 SELECT 1 GROUP BY GROUPING SETS (()) HAVING true
 //! ```
+
+use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
     Distinct, Expr, GroupByExpr, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, SetExpr,
-    Value, WildcardAdditionalOptions,
+    Value, Visit, WildcardAdditionalOptions, visit_expressions,
 };
 
-/// Removes repeated expressions from `DISTINCT ON`.
-pub(super) fn distinct_on(select: &mut Select) {
-    if let Some(Distinct::On(keys)) = &mut select.distinct {
-        let mut known: Vec<Expr> = Vec::new();
-        keys.retain(|key| {
-            let is_new = !known.contains(key);
-            known.push(key.clone());
-            is_new
-        });
+use crate::error::SqlError;
+
+/// Replaces positions in `DISTINCT ON` by expressions of the select list, and removes repetitions.
+pub(super) fn distinct_on(select: &mut Select) -> ControlFlow<SqlError> {
+    let Some(Distinct::On(keys)) = &mut select.distinct else { return ControlFlow::Continue(()) };
+    let mut known: Vec<Expr> = Vec::new();
+    for key in std::mem::take(keys) {
+        let key = match position_of(&key) {
+            Some(position) => expression_at(&select.projection, &position)?,
+            None if matches!(&key, Expr::Value(value) if !matches!(value.value, Value::Placeholder(_))) => {
+                return ControlFlow::Break(SqlError::syntax("non-integer constant in DISTINCT ON".to_owned()));
+            }
+            None => key,
+        };
+        if !known.contains(&key) {
+            known.push(key);
+        }
+    }
+    *keys = known;
+    ControlFlow::Continue(())
+}
+
+/// The number in an expression that is a position in the select list.
+fn position_of(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Value(value) => match &value.value {
+            Value::Number(number, _) if number.bytes().all(|byte| byte.is_ascii_digit()) => Some(number.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn expression_at(projection: &[SelectItem], position: &str) -> ControlFlow<SqlError, Expr> {
+    let index = position.parse::<usize>().ok().and_then(|position| position.checked_sub(1));
+    let before = &projection[..index.unwrap_or(0).min(projection.len())];
+    let is_wildcard = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    match index.and_then(|index| projection.get(index)) {
+        Some(SelectItem::UnnamedExpr(value) | SelectItem::ExprWithAlias { expr: value, .. })
+            if !before.iter().any(is_wildcard) =>
+        {
+            ControlFlow::Continue(value.clone())
+        }
+        None if !projection.iter().any(is_wildcard) => ControlFlow::Break(SqlError::syntax(format!(
+            "SELECT DISTINCT ON position {position} is not in select list"
+        ))),
+        _ => ControlFlow::Break(SqlError::unsupported("a position in DISTINCT ON beside *", "the name of a column is")),
     }
 }
 
@@ -37,6 +78,13 @@ pub(super) fn select_all(select: &mut Select) {
 /// grouping set.
 pub(super) fn group_by_columns(select: &mut Select) {
     let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return };
+    // The planner does not form a group for a condition without an aggregate.
+    if let (Some(having), []) = (&select.having, groups.as_slice())
+        && !calls_function(having)
+        && !select.projection.iter().any(|item| calls_function(item))
+    {
+        groups.push(Expr::GroupingSets(vec![Vec::new()]));
+    }
     if !groups.iter().any(|group| matches!(group, Expr::Tuple(_))) {
         return;
     }
@@ -48,6 +96,14 @@ pub(super) fn group_by_columns(select: &mut Select) {
     if groups.is_empty() {
         groups.push(Expr::GroupingSets(vec![Vec::new()]));
     }
+}
+
+fn calls_function(part: &impl Visit) -> bool {
+    let visited = visit_expressions(part, |part| match part {
+        Expr::Function(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    visited.is_break()
 }
 
 /// Replaces `ORDER BY ALL` by the positions of the columns, unless the select list has a `*`.

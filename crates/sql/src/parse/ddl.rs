@@ -2,12 +2,16 @@
 //!
 //! Strings that end with "is" or "are" complete the message "X is not supported; ": see [`SqlError::unsupported`].
 
+use datafusion_sql::parser::Statement as PlannerStatement;
 use datafusion_sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion_sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, CascadeOption, CreateIndex, CreateTable, CreateTableLikeKind, CreateTableOptions,
-    Expr, HiveDistributionStyle, IndexColumn, IndexType, ObjectName, OnCommit as AstOnCommit, OrderByExpr, Query,
-    RenameTableNameKind, SetExpr, SqlOption, Truncate, TruncateIdentityOption, Value,
+    Expr, HiveDistributionStyle, IndexColumn, IndexType, LimitClause, ObjectName, OnCommit as AstOnCommit, OrderByExpr,
+    Query, RenameTableNameKind, SelectItem, SetExpr, SqlOption, Statement as Ast, Truncate, TruncateIdentityOption,
+    Value,
 };
+use datafusion_sql::sqlparser::keywords::Keyword;
+use datafusion_sql::sqlparser::parser::Parser;
 use taut_types::IndexKind;
 
 use super::column_lists::untyped_names;
@@ -19,6 +23,7 @@ use crate::error::{ObjectKind, Result, SqlError};
 use crate::identifiers::{normalize, relation_reference, single_name};
 use crate::index_part::{IndexPart, is_index_part};
 use crate::statement::{NewIndex, OnCommit, Statement, TableChange, TableSource};
+use crate::syntax::{derived_table, integer, select, without_joins};
 
 /// Supported forms of `ALTER TABLE`, for error messages.
 const ALTERATIONS: &str = "ALTER TABLE t SET (name = 'value', ...) changes the design of a table, ADD, DROP, RENAME and \
@@ -44,6 +49,20 @@ pub(super) fn select_into(mut query: Box<Query>) -> Result<Statement> {
         return Err(SqlError::unsupported("SELECT ... INTO UNLOGGED", "SELECT ... INTO t is"));
     }
     create_table(CreateTableBuilder::new(into.name).temporary(into.temporary).query(Some(query)).build())
+}
+
+/// Parses `WITH DATA` or `WITH NO DATA` after the query of `CREATE TABLE ... AS`. Without data, the query has no rows.
+pub(super) fn parse_with_data(parser: &mut Parser<'_>, statement: &mut PlannerStatement) {
+    let PlannerStatement::Statement(ast) = statement else { return };
+    let Ast::CreateTable(CreateTable { query: Some(query), .. }) = ast.as_mut() else { return };
+    if parser.parse_keywords(&[Keyword::WITH, Keyword::NO, Keyword::DATA]) {
+        let rows = derived_table(query.clone(), "taut rows", &[]);
+        *query = select(vec![SelectItem::Wildcard(Default::default())], vec![without_joins(rows)], None);
+        query.limit_clause =
+            Some(LimitClause::LimitOffset { limit: Some(integer(0)), offset: None, limit_by: Vec::new() });
+    } else {
+        let _ = parser.parse_keywords(&[Keyword::WITH, Keyword::DATA]);
+    }
 }
 
 pub(super) fn create_table(create: CreateTable) -> Result<Statement> {

@@ -69,7 +69,7 @@ fn opening(tokens: &[TokenWithSpan], close: usize) -> Option<usize> {
 }
 
 /// Whether the tokens of a statement before index `at` are exactly `INSERT INTO t` or `INSERT INTO t (a, b)`.
-fn inserts(tokens: &[TokenWithSpan], at: usize) -> bool {
+pub(super) fn inserts(tokens: &[TokenWithSpan], at: usize) -> bool {
     let is_end = |token: &TokenWithSpan| token.token == Token::SemiColon;
     let start = tokens[..at].iter().rposition(is_end).map_or(0, |end| end + 1);
     let mut name = start + 2;

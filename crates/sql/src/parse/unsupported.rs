@@ -16,7 +16,7 @@ const TYPES: &str = "built-in types and CHECK constraints are";
 const TRIGGERS: &str = "defaults, generated columns, CHECK constraints and foreign keys are";
 
 /// First words of statements, without `OR REPLACE` and `TEMPORARY`, and what is supported instead.
-const STATEMENTS: [(&str, &str); 41] = [
+const STATEMENTS: [(&str, &str); 52] = [
     ("ANALYZE", "statistics are collected when rows are written"),
     ("ALTER DATABASE", "SET changes settings of the session"),
     ("ALTER FUNCTION", "CREATE OR REPLACE FUNCTION is"),
@@ -38,7 +38,18 @@ const STATEMENTS: [(&str, &str); 41] = [
     ("DECLARE", CURSORS),
     ("DISCARD", "RESET name and DEALLOCATE ALL are"),
     ("DO", FUNCTIONS),
+    ("DROP AGGREGATE", FUNCTIONS),
     ("DROP DATABASE", DATABASES),
+    ("DROP DOMAIN", TYPES),
+    ("DROP EXTENSION", LIBRARIES),
+    ("DROP MACRO", FUNCTIONS),
+    ("DROP POLICY", PERMISSIONS),
+    ("DROP PROCEDURE", FUNCTIONS),
+    ("DROP ROLE", PERMISSIONS),
+    ("DROP RULE", TRIGGERS),
+    ("DROP TRIGGER", TRIGGERS),
+    ("DROP TYPE", TYPES),
+    ("DROP USER", PERMISSIONS),
     ("EXPORT DATABASE", "BACKUP DATABASE and COPY t TO 'file.parquet' are"),
     ("FETCH", CURSORS),
     ("GRANT", PERMISSIONS),
