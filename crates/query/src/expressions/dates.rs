@@ -31,7 +31,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::Result;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::planner::TypePlanner;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, TimezoneInfo};
 use taut_types::LogicalType;
 
 /// Adds the types, operators and functions of dates, times and intervals to a session state.
@@ -39,14 +39,15 @@ pub fn with_dates(mut state: SessionStateBuilder) -> SessionStateBuilder {
     // DataFusion's own planner accepts every EXTRACT, so this planner comes before it.
     state.expr_planners().get_or_insert_default().insert(0, Arc::new(operators::DateOperators));
     state.scalar_functions().get_or_insert_default().extend([Arc::new(zones::timezone()), parts::date_part()]);
-    state.with_type_planner(Arc::new(MicrosecondTimestamps))
+    state.with_type_planner(Arc::new(PostgresTypes))
 }
 
-/// Planner of the SQL types `timestamp` and `timestamptz`, which have microseconds.
+/// Planner of the SQL types `timestamp` and `timestamptz`, which have microseconds, and of `float`, which is double
+/// precision. DataFusion's have nanoseconds and single precision.
 #[derive(Debug)]
-struct MicrosecondTimestamps;
+struct PostgresTypes;
 
-impl TypePlanner for MicrosecondTimestamps {
+impl TypePlanner for PostgresTypes {
     fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
         let logical = match sql_type {
             SqlType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
@@ -54,6 +55,8 @@ impl TypePlanner for MicrosecondTimestamps {
             SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
                 LogicalType::TimestampTz
             }
+            SqlType::Float(ExactNumberInfo::Precision(1..=24)) => LogicalType::Real,
+            SqlType::Float(_) => LogicalType::Double,
             _ => return Ok(None),
         };
         Ok(Some(Arc::new(Field::new("", logical.arrow(), true))))
