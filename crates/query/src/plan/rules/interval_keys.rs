@@ -26,7 +26,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::expressions::interval_length;
 
-/// Rule that groups and joins by the lengths of intervals. It runs after types are coerced and correlated subqueries are
+/// Rule that groups and joins by the lengths of intervals. It runs when types are coerced and correlated subqueries are
 /// joined.
 #[derive(Debug, Default)]
 pub struct IntervalKeys;

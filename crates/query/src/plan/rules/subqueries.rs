@@ -289,7 +289,11 @@ fn exists_condition(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Exp
     if subquery.outer_ref_columns.is_empty() {
         return count_condition(rows, subquery, &[]);
     }
-    let subquery = Subquery { subquery: Arc::new(rows.build()?), ..subquery.clone() };
+    let plan = rows.build()?;
+    let subquery = match flattened(&plan)? {
+        Some(flattened) => flattened,
+        None => Subquery { subquery: Arc::new(plan), ..subquery.clone() },
+    };
     Ok(Expr::Exists(Exists { subquery, negated: false }))
 }
 
