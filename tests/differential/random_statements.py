@@ -32,13 +32,13 @@ STATEMENTS_PER_CASE = 50
 TABLES = {"t": "", "u": "", "v": "", "w": "PRIMARY KEY", "x": "UNIQUE", "y": "REFERENCES w (k)"}
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
 COLUMNS = [("k", "int"), ("i", "int"), ("b", "bigint"), ("n", "decimal"), ("f", "double"), ("s", "text"), ("d", "date"), ("ts", "timestamp"), ("tz", "instant"), ("p", "boolean")]
-SQL = {"int": "int", "bigint": "bigint", "decimal": "decimal(10,2)", "double": "double precision", "text": "varchar", "date": "date", "timestamp": "timestamp", "instant": "timestamp with time zone", "boolean": "boolean"}
+SQL = {"int": "int", "bigint": "bigint", "decimal": "decimal(10,2)", "double": "double precision", "text": "varchar", "date": "date", "timestamp": "timestamp", "instant": "timestamp with time zone", "boolean": "boolean", "interval": "interval"}
 NUMBERS = ("int", "bigint", "decimal", "double")
 WORDS = ["", "a", "ab", "Abc", "x y", "10", "%", "zebra", "é"]
 DAYS = ["2024-01-31", "2024-02-29", "1999-12-31", "2000-01-01", "2024-03-31"]
 MOMENTS = ["2024-01-31 10:00:00", "2024-02-29 23:59:59.5", "1999-12-31 00:00:00", "2024-03-31 02:30:00"]
 INSTANTS = ["2024-01-31 10:00:00+00", "2024-03-31 00:59:59+00", "2024-03-31 02:30:00+02", "1999-12-31 23:30:00-05", "2024-10-27 00:30:00+00"]
-INTERVALS = ["1 day", "1 month", "2 hours", "-3 days", "1 month 2 days", "90 minutes"]
+INTERVALS = ["1 day", "1 month", "2 hours", "-3 days", "1 month 2 days", "90 minutes", "24 hours", "30 days"]
 GREATEST = {"int": 2147483647, "bigint": 9223372036854775807}
 
 
@@ -61,6 +61,8 @@ def value(kind, rng):
         return f"timestamp '{rng.choice(MOMENTS)}'"
     if kind == "instant":
         return f"cast('{rng.choice(INSTANTS)}' as timestamp with time zone)"
+    if kind == "interval":
+        return f"interval '{rng.choice(INTERVALS)}'"
     return rng.choice(["true", "false"])
 
 
@@ -196,6 +198,14 @@ class Generator:
             lambda: f"cast({part(rng.choice(['date', 'timestamp']))} as timestamp with time zone)",
         ])()
 
+    def interval_expression(self, part):
+        rng = self.rng
+        return rng.choice([
+            lambda: f"({part('timestamp')} - {part('timestamp')})",
+            lambda: f"({part('interval')} {rng.choice('+-')} {part('interval')})",
+            lambda: f"({part('interval')} * {rng.choice([0, -1, 2])})",
+        ])()
+
     def boolean_expression(self, part):
         rng = self.rng
         kind = rng.choice(list(SQL))
@@ -221,7 +231,7 @@ class Generator:
         form = rng.random()
         if depth < 1 or form < 0.6:
             return self.expression("boolean", scope, depth)
-        kind = rng.choice(["int", "decimal", "text", "date"])
+        kind = rng.choice(["int", "decimal", "text", "date", "interval"])
         if form < 0.7:
             return f"{self.expression(kind, scope, 1)} {rng.choice(['', 'not '])}in ({self.rows(kind, scope)})"
         if form < 0.8:
@@ -365,10 +375,10 @@ class Generator:
         rng = self.rng
         source, columns = self.source()
         scope = Scope(columns)
-        keys = [self.expression(rng.choice(["int", "text", "boolean", "date"]), scope, 1) for _ in range(rng.randint(0, 2))]
+        keys = [self.expression(rng.choice(["int", "text", "boolean", "date", "interval"]), scope, 1) for _ in range(rng.randint(0, 2))]
         calls = []
         for _ in range(rng.randint(1, 3)):
-            kind = rng.choice(["int", "decimal", "text", "date", "timestamp", "double", "boolean"])
+            kind = rng.choice(["int", "decimal", "text", "date", "timestamp", "double", "boolean", "interval"])
             argument = self.expression(kind, scope, 1)
             forms = [f"count({argument})", f"count(distinct {argument})"]
             if kind != "boolean":
@@ -397,7 +407,7 @@ class Generator:
             "row_number()", "rank()", "dense_rank()", "count(*)", f"min({argument})", f"max({argument})", f"count({argument})",
             f"lag({argument})", f"lead({argument})", f"first_value({argument})", f"last_value({argument})",
         ] + ([f"sum({argument})", f"avg({argument})"] if kind in ("int", "decimal") else []))
-        partition = f"partition by {self.expression(rng.choice(['int', 'text', 'boolean']), scope, 1)} " if rng.random() < 0.6 else ""
+        partition = f"partition by {self.expression(rng.choice(['int', 'text', 'boolean', 'interval']), scope, 1)} " if rng.random() < 0.6 else ""
         total = ", ".join(f"{alias}.{name}" for name, _ in COLUMNS)
         bound = lambda side: rng.choice([f"unbounded {side}", f"{rng.choice([0, 1, 2])} {side}", "current row"])
         frame = f" rows between {bound('preceding')} and {bound('following')}" if rng.random() < 0.5 else ""
