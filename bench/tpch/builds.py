@@ -3,8 +3,9 @@
     make bench-builds OLD=/path/to/taut SCALE=1
 
 Both builds load the tables into databases of their own and run the 22 queries in turns: each query on one build, then
-on the other, and the other way round in the next repetition. A ratio is the time of the new build by that of the old one
-in the same repetition. Its median has a confidence interval of at least 95 %, from the order statistics of the ratios.
+on the other, and the other way round in the next repetition. A ratio is the time of the new build by that of the old
+one in the same repetition. Its median has a confidence interval of at least 95 %, from the order statistics of the
+ratios.
 """
 
 import argparse
