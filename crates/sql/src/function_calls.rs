@@ -172,16 +172,26 @@ pub fn with_renamed_functions(
     }
 }
 
+/// Kind of a function that is no aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionKind {
+    /// A function of one row, or one that returns rows.
+    Scalar,
+    /// A function of a window, such as `lag`.
+    Window,
+}
+
 /// Refuses clauses that only aggregates and window functions have, such as `DISTINCT` and `OVER`, in calls of other
-/// functions. `is_scalar` returns whether a name in lower case is that of such a function.
+/// functions, and `DISTINCT` of window functions. `kind_of` returns the kind of the function with a name in lower case,
+/// or `None` for aggregates and unknown functions.
 ///
 /// # Errors
 /// If a call has such a clause.
-pub fn check_clauses(statement: &PlannerStatement, is_scalar: impl Fn(&str) -> bool) -> Result<()> {
+pub fn check_clauses(statement: &PlannerStatement, kind_of: impl Fn(&str) -> Option<FunctionKind>) -> Result<()> {
     let mut checked = ControlFlow::Continue(());
     for_query(statement, &mut |ast| {
         checked = visit_expressions(ast, |part| match part {
-            Expr::Function(function) => check_clauses_of(function, &is_scalar),
+            Expr::Function(function) => check_clauses_of(function, &kind_of),
             _ => ControlFlow::Continue(()),
         });
     });
@@ -191,12 +201,16 @@ pub fn check_clauses(statement: &PlannerStatement, is_scalar: impl Fn(&str) -> b
     }
 }
 
-fn check_clauses_of(function: &Function, is_scalar: impl Fn(&str) -> bool) -> ControlFlow<SqlError> {
+fn check_clauses_of(function: &Function, kind_of: impl Fn(&str) -> Option<FunctionKind>) -> ControlFlow<SqlError> {
     let Some(clause) = clause_of_aggregates(function) else { return ControlFlow::Continue(()) };
-    match parts_of(&function.name).unwrap_or_default().as_slice() {
-        [.., name] if is_scalar(name) => {
-            ControlFlow::Break(SqlError::NotAnAggregate { clause, function: name.clone() })
-        }
+    let parts = parts_of(&function.name).unwrap_or_default();
+    let Some(name) = parts.last() else { return ControlFlow::Continue(()) };
+    match kind_of(name) {
+        Some(FunctionKind::Scalar) => ControlFlow::Break(SqlError::NotAnAggregate { clause, function: name.clone() }),
+        Some(FunctionKind::Window) if clause == "DISTINCT" => ControlFlow::Break(SqlError::unsupported(
+            format!("DISTINCT of window function {name}"),
+            "that of an aggregate is",
+        )),
         _ => ControlFlow::Continue(()),
     }
 }
@@ -253,7 +267,7 @@ impl VisitorMut for FunctionRenamer<'_> {
         if let Expr::Function(function) = expression
             && let Some((new_name, _)) = self.renamed(&function.name)
         {
-            check_clauses_of(function, |_| true)?;
+            check_clauses_of(function, |_| Some(FunctionKind::Scalar))?;
             function.name = new_name;
         }
         ControlFlow::Continue(())

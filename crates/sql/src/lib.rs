@@ -86,7 +86,7 @@ pub use declared::{
 pub use desugar::{FRAME_END, FRAME_START, FrameExclusion, NAMED_CAST, is_rewritten_function};
 pub use dialect::parse_expression;
 pub use error::{ObjectKind, Result, SqlError};
-pub use function_calls::{RenamedFunction, called_functions, check_clauses, with_renamed_functions};
+pub use function_calls::{FunctionKind, RenamedFunction, called_functions, check_clauses, with_renamed_functions};
 pub use functions::{FunctionDefinition, FunctionParameter, FunctionResult, Volatility};
 pub use identifiers::{
     CATALOG, FOUND_RELATION, INFORMATION_SCHEMA, OBJECT_COMMENTS, OBJECT_DEFINITIONS, OBJECT_NAMES, PG_CATALOG, PUBLIC,

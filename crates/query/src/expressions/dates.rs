@@ -28,7 +28,7 @@ use datafusion::arrow::datatypes::{
     TimestampMicrosecondType,
 };
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::Result;
+use datafusion::common::{Result, plan_err};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, TimezoneInfo};
@@ -54,6 +54,12 @@ impl TypePlanner for PostgresTypes {
             | SqlType::Datetime(None | Some(6)) => LogicalType::Timestamp,
             SqlType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
                 LogicalType::TimestampTz
+            }
+            SqlType::Float(ExactNumberInfo::Precision(0)) => {
+                return plan_err!("precision for type float must be at least 1 bit");
+            }
+            SqlType::Float(ExactNumberInfo::Precision(54..)) => {
+                return plan_err!("precision for type float must be less than 54 bits");
             }
             SqlType::Float(ExactNumberInfo::Precision(1..=24)) => LogicalType::Real,
             SqlType::Float(_) => LogicalType::Double,

@@ -172,6 +172,17 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
                 None => Transformed::no(Expr::Cast(Cast { expr, field })),
             }
         }
+        // DataFusion would ignore the pattern. As for other intervals, the function does not exist.
+        Expr::ScalarFunction(mut call)
+            if call.func.name() == "to_char"
+                && call
+                    .args
+                    .first()
+                    .is_some_and(|value| value.get_type(schema).is_ok_and(|part| is_difference(&part))) =>
+        {
+            call.args[0] = cast(std::mem::take(&mut call.args[0]), DataType::Interval(IntervalUnit::MonthDayNano));
+            Transformed::yes(Expr::ScalarFunction(call))
+        }
         Expr::SimilarTo(comparison) => Transformed::yes(similar_to(comparison)),
         other => Transformed::no(other),
     })

@@ -23,7 +23,7 @@ use datafusion::common::{Column, DataFusionError, Result, SchemaError};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement;
-use taut_sql::QualifiedName;
+use taut_sql::{FunctionKind, QualifiedName};
 
 use self::functions::PlannedFunction;
 use crate::error::QueryError;
@@ -72,9 +72,13 @@ pub async fn statement_to_plan(state: &SessionState, statement: &Statement) -> R
 pub async fn unmaterialized_plan(state: &SessionState, statement: &Statement) -> Result<LogicalPlan> {
     // The planner ignores these clauses.
     let checked = taut_sql::check_clauses(statement, |name| {
-        let is_aggregate =
-            state.aggregate_functions().contains_key(name) || state.window_functions().contains_key(name);
-        !is_aggregate && (name == "unnest" || state.scalar_functions().contains_key(name))
+        if state.aggregate_functions().contains_key(name) {
+            None
+        } else if state.window_functions().contains_key(name) {
+            Some(FunctionKind::Window)
+        } else {
+            (name == "unnest" || state.scalar_functions().contains_key(name)).then_some(FunctionKind::Scalar)
+        }
     });
     checked.map_err(|error| DataFusionError::External(Box::new(QueryError::from(error))))?;
     match functions::with_functions(state, statement).await? {

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
     Distinct, Expr, GroupByExpr, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectFlavor, SelectItem, SetExpr,
-    Value, Visit, WildcardAdditionalOptions, visit_expressions,
+    UnaryOperator, Value, Visit, WildcardAdditionalOptions, visit_expressions,
 };
 
 use crate::error::SqlError;
@@ -25,6 +25,10 @@ pub(super) fn distinct_on(select: &mut Select) -> ControlFlow<SqlError> {
     for key in std::mem::take(keys) {
         let key = match position_of(&key) {
             Some(position) => expression_at(&select.projection, &position)?,
+            None if matches!(&key, Expr::UnaryOp { op: UnaryOperator::Minus, expr } if position_of(expr).is_some()) => {
+                let error = format!("SELECT DISTINCT ON position {key} is not in select list");
+                return ControlFlow::Break(SqlError::syntax(error));
+            }
             None if matches!(&key, Expr::Value(value) if !matches!(value.value, Value::Placeholder(_))) => {
                 return ControlFlow::Break(SqlError::syntax("non-integer constant in DISTINCT ON".to_owned()));
             }
@@ -81,7 +85,7 @@ pub(super) fn group_by_columns(select: &mut Select) {
     // The planner does not form a group for a condition without an aggregate.
     if let (Some(having), []) = (&select.having, groups.as_slice())
         && !calls_function(having)
-        && !select.projection.iter().any(|item| calls_function(item))
+        && !select.projection.iter().any(calls_function)
     {
         groups.push(Expr::GroupingSets(vec![Vec::new()]));
     }

@@ -64,14 +64,21 @@ fn check_conditions(from: &TableWithJoins) -> ControlFlow<SqlError> {
     ControlFlow::Continue(())
 }
 
-/// Returns an error for `count(a, b)` and `count(t.*)`, which the planner treats as `count(*)`. Accepts `count(DISTINCT
-/// a, b)`.
+/// Returns an error for `count(a, b)` and `count(t.*)`, which the planner treats as `count(*)`, and for `DISTINCT *`.
+/// Accepts `count(DISTINCT a, b)`.
 pub(super) fn check_count(function: &Function) -> ControlFlow<SqlError> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return ControlFlow::Continue(()) };
     let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };
     let is_of_table =
         |argument: &FunctionArg| matches!(argument, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_)));
     let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+    let is_wildcard = |argument: &FunctionArg| matches!(argument, FunctionArg::Unnamed(FunctionArgExpr::Wildcard));
+    if is_distinct && list.args.iter().any(is_wildcard) {
+        return ControlFlow::Break(SqlError::unsupported(
+            function.to_string(),
+            "count(*) and count(DISTINCT column) are",
+        ));
+    }
     let is_refused = list.args.iter().any(is_of_table) || (list.args.len() > 1 && !is_distinct);
     if name.value.eq_ignore_ascii_case("count") && is_refused {
         return ControlFlow::Break(SqlError::unsupported(function.to_string(), "count(*) and count(column) are"));

@@ -60,6 +60,38 @@ impl ExprPlanner for DateOperators {
             (BinaryOperator::Plus, DataType::Interval(_), DataType::Date32) if !has_whole_days(&left) => {
                 PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, LogicalType::Timestamp.arrow()) })
             }
+            // A difference of timestamps is days and hours, of which days have other lengths when clocks change.
+            (BinaryOperator::Plus | BinaryOperator::Minus, DataType::Timestamp(_, Some(_)), DataType::Duration(_)) => {
+                PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, INTERVAL) })
+            }
+            (BinaryOperator::Plus, DataType::Duration(_), DataType::Timestamp(_, Some(_))) => {
+                PlannerResult::Original(RawBinaryExpr { left: cast(left, INTERVAL), op, right })
+            }
+            (BinaryOperator::Plus | BinaryOperator::Minus, DataType::Date32, DataType::Duration(_)) => {
+                let (left, right) = (cast(left, LogicalType::Timestamp.arrow()), cast(right, INTERVAL));
+                PlannerResult::Original(RawBinaryExpr { left, op, right })
+            }
+            (BinaryOperator::Plus, DataType::Duration(_), DataType::Date32) => {
+                let (left, right) = (cast(left, INTERVAL), cast(right, LogicalType::Timestamp.arrow()));
+                PlannerResult::Original(RawBinaryExpr { left, op, right })
+            }
+            // Local times are instants in the time zone of the session.
+            (
+                BinaryOperator::Minus,
+                DataType::Timestamp(_, Some(_)),
+                DataType::Timestamp(_, None) | DataType::Date32,
+            ) => PlannerResult::Original(RawBinaryExpr {
+                left,
+                op,
+                right: cast(right, LogicalType::TimestampTz.arrow()),
+            }),
+            (
+                BinaryOperator::Minus,
+                DataType::Timestamp(_, None) | DataType::Date32,
+                DataType::Timestamp(_, Some(_)),
+            ) => {
+                PlannerResult::Original(RawBinaryExpr { left: cast(left, LogicalType::TimestampTz.arrow()), op, right })
+            }
             // In PostgreSQL, a date plus an interval is a timestamp, and a difference of timestamps is an interval.
             (BinaryOperator::Minus, DataType::Date32, DataType::Date32) if is_shifted(&left) || is_shifted(&right) => {
                 let timestamp = LogicalType::Timestamp.arrow();
