@@ -2,10 +2,9 @@
 
     make bench-builds OLD=/path/to/taut SCALE=1
 
-Both builds load the tables into databases of their own and run the 22 queries in turns: each query on one build, then
-on the other, and the other way round in the next repetition. A ratio is the time of the new build by that of the old
-one in the same repetition. Its median has a confidence interval of at least 95 %, from the order statistics of the
-ratios.
+One build, then the other, opens the same database and runs the 22 queries twice; the second run counts. In the next
+repetition the order is reversed. A ratio is the time of the new build by that of the old one in the same repetition.
+Its median has a confidence interval of at least 95 %, from the order statistics of the ratios.
 """
 
 import argparse
@@ -32,11 +31,16 @@ def interval(ratios):
     return ordered[max(rank - 1, 0)], ordered[count - max(rank, 1)]
 
 
-def load(program, directory, files, threads):
-    process = Taut(directory, program, threads=threads)
-    for table in TABLES:
-        process.run(f"CREATE TABLE {table} WITH ({design('column', table)}) AS SELECT * FROM '{files}/{table}.parquet'")
-    return process
+def timed(program, directory, threads):
+    """Returns the seconds of each query in a process of its own. The first run of each is not counted."""
+    with Taut(directory, program, threads=threads) as process:
+        for path in QUERIES:
+            process.run(path.read_text())
+        seconds = {}
+        for path in QUERIES:
+            process.run(path.read_text())
+            seconds[path.stem] = process.seconds
+    return seconds
 
 
 def main():
@@ -51,20 +55,17 @@ def main():
     threads = common.pin(arguments.threads)
     files = data(arguments.scale, "release")
     seconds = {name: {path.stem: [] for path in QUERIES} for name in ("old", "new")}
+    builds = {"old": arguments.old, "new": arguments.new}
     with tempfile.TemporaryDirectory(prefix="taut-bench-") as directory:
-        builds = {
-            "old": load(arguments.old, f"{directory}/old", files, threads),
-            "new": load(arguments.new, f"{directory}/new", files, threads),
-        }
-        # The first run of each query is not counted.
-        for repetition in range(-1, arguments.repetitions):
-            for path in QUERIES:
-                for name in builds if repetition % 2 == 0 else reversed(builds):
-                    builds[name].run(path.read_text())
-                    if repetition >= 0:
-                        seconds[name][path.stem].append(builds[name].seconds)
-        for process in builds.values():
-            process.close()
+        database = f"{directory}/tpch.taut"
+        with Taut(database, arguments.new, threads=threads) as process:
+            for table in TABLES:
+                columns = design("column", table)
+                process.run(f"CREATE TABLE {table} WITH ({columns}) AS SELECT * FROM '{files}/{table}.parquet'")
+        for repetition in range(arguments.repetitions):
+            for name in builds if repetition % 2 == 0 else reversed(builds):
+                for query, time in timed(builds[name], database, threads).items():
+                    seconds[name][query].append(time)
     old, new = (
         {"all": [sum(times) for times in zip(*seconds[name].values())]} | seconds[name] for name in ("old", "new")
     )
