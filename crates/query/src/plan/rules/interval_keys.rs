@@ -16,7 +16,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, Result};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
-use datafusion::logical_expr::expr::InSubquery;
+use datafusion::logical_expr::expr::{GroupingSet, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{grouping_set_to_exprlist, merge_schema};
 use datafusion::logical_expr::{
@@ -82,19 +82,21 @@ fn grouped_by_length(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
     let lengths = intervals.iter().map(|(group, length, _)| interval_length(group.clone(), false).alias(&length.name));
     let input = Projection::try_new(columns.chain(lengths).collect(), Arc::clone(&aggregate.input))?;
     let length_of = |group: &Expr| intervals.iter().find(|(known, ..)| known == group);
-    let by_length = |group: Expr| {
-        group.transform_down(|part| {
-            let part = match part {
-                Expr::Alias(alias) if length_of(&alias.expr).is_some() => *alias.expr,
-                part => part,
-            };
-            Ok(match length_of(&part) {
-                Some((_, length, _)) => Transformed::yes(Expr::Column(length.clone())),
-                None => Transformed::no(part),
-            })
-        })
+    // Only whole keys are replaced: another key may contain the same interval.
+    let by_length = |key: Expr| match length_of(&key.clone().unalias()) {
+        Some((_, length, _)) => Expr::Column(length.clone()),
+        None => key,
     };
-    let keys = aggregate.group_expr.into_iter().map(|group| Ok(by_length(group)?.data)).collect::<Result<Vec<_>>>()?;
+    let all_by_length = |keys: Vec<Expr>| keys.into_iter().map(by_length).collect::<Vec<_>>();
+    let keys = aggregate.group_expr.into_iter().map(|group| match group {
+        Expr::GroupingSet(set) => Expr::GroupingSet(match set {
+            GroupingSet::Rollup(keys) => GroupingSet::Rollup(all_by_length(keys)),
+            GroupingSet::Cube(keys) => GroupingSet::Cube(all_by_length(keys)),
+            GroupingSet::GroupingSets(sets) => GroupingSet::GroupingSets(sets.into_iter().map(all_by_length).collect()),
+        }),
+        group => by_length(group),
+    });
+    let keys: Vec<Expr> = keys.collect();
     let firsts = intervals.iter().map(|(group, _, first)| first_value_udaf().call(vec![group.clone()]).alias(first));
     let aggregates = aggregate.aggr_expr.into_iter().chain(firsts).collect();
     let grouped = Aggregate::try_new(Arc::new(LogicalPlan::Projection(input)), keys, aggregates)?;
