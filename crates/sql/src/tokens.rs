@@ -27,3 +27,20 @@ pub fn is_word(tokens: &[TokenWithSpan], at: usize, expected: &str) -> bool {
         Some(Token::Word(word)) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(expected)
     )
 }
+
+/// Index of the parenthesis that closes a list. `tokens` begin after the opening parenthesis of the list.
+pub fn closing_parenthesis(tokens: &[TokenWithSpan]) -> Option<usize> {
+    let mut depth = 0_usize;
+    tokens.iter().position(|token| match token.token {
+        Token::LParen => {
+            depth += 1;
+            false
+        }
+        Token::RParen if depth == 0 => true,
+        Token::RParen => {
+            depth -= 1;
+            false
+        }
+        _ => false,
+    })
+}

@@ -13,6 +13,7 @@ use crate::desugar::desugar;
 use crate::dialect::Grammar;
 use crate::error::{Result, SqlError};
 use crate::index_part::{IndexPart, is_index_part};
+use crate::tokens::closing_parenthesis;
 
 /// Prefix of a name that represents a target.
 const PREFIX: &str = "taut conflict target ";
@@ -92,23 +93,6 @@ fn target_name(tokens: &[TokenWithSpan]) -> Option<(String, usize)> {
     };
     let parts: Vec<String> = parts.iter().map(Expr::to_string).collect();
     Some((format!("{PREFIX}SELECT {}{predicate}", parts.join(", ")), parser.index()))
-}
-
-/// Index of the parenthesis that closes a list. `tokens` begin after the opening parenthesis of the list.
-fn closing_parenthesis(tokens: &[TokenWithSpan]) -> Option<usize> {
-    let mut depth = 0_usize;
-    tokens.iter().position(|token| match token.token {
-        Token::LParen => {
-            depth += 1;
-            false
-        }
-        Token::RParen if depth == 0 => true,
-        Token::RParen => {
-            depth -= 1;
-            false
-        }
-        _ => false,
-    })
 }
 
 fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
