@@ -96,7 +96,9 @@ pub enum FunctionError {
         depth: usize,
     },
     /// A call whose body with its arguments is too large.
-    #[error("statement too complex: the body of function {name:?} with its arguments has more than {parts} parts")]
+    #[error(
+        "statement too complex: the body of function {name:?} with its arguments has more than {parts} operators, columns and constants"
+    )]
     Size {
         /// Name of the function.
         name: String,
