@@ -154,7 +154,7 @@ fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
 
 /// Whether an expression adds an interval literal to a date, or subtracts it from a date. In PostgreSQL the result is a
 /// timestamp.
-fn is_shifted(date: &Expr) -> bool {
+pub fn is_shifted(date: &Expr) -> bool {
     let is_interval = |operand: &Expr| matches!(operand, Expr::Literal(ScalarValue::IntervalMonthDayNano(_), _));
     matches!(date, Expr::BinaryExpr(BinaryExpr { left, right, .. }) if is_interval(left) || is_interval(right))
 }

@@ -284,17 +284,15 @@ fn only_column(rows: &LogicalPlanBuilder) -> Expr {
 }
 
 /// Returns the condition that a subquery has rows. Without outer columns it is a count, computed once. With outer
-/// columns it is an `EXISTS`, which DataFusion runs as a join.
+/// columns in filters it is an `EXISTS`, which DataFusion runs as a join. With others it is a count for each row.
 fn exists_condition(rows: LogicalPlanBuilder, subquery: &Subquery) -> Result<Expr> {
     if subquery.outer_ref_columns.is_empty() {
         return count_condition(rows, subquery, &[]);
     }
-    let plan = rows.build()?;
-    let subquery = match flattened(&plan)? {
-        Some(flattened) => flattened,
-        None => Subquery { subquery: Arc::new(plan), ..subquery.clone() },
-    };
-    Ok(Expr::Exists(Exists { subquery, negated: false }))
+    match flattened(rows.plan())? {
+        Some(subquery) => Ok(Expr::Exists(Exists { subquery, negated: false })),
+        None => count_condition(rows, subquery, &[]),
+    }
 }
 
 /// Returns the condition that a subquery has rows, as a count. `outer` are outer columns that `subquery` itself lacks.
