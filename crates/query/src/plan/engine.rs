@@ -19,10 +19,11 @@ use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, SessionZone, s
 use crate::plan::derived_keys::DerivedKeys;
 use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
-    self, AggregateInScan, AggregateOrder, ConditionColumns, CorrectDependencies, CorrelatedSubqueries,
-    GroupConditions, GroupingSets, InsertionOrder, IntervalKeys, JoinElimination, JoinOrder, LateVolatile,
-    LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls, SetComparisons,
-    SetOperations, Subqueries, UnambiguousFilterPushdown, UnionOrder, UnmergedInLists, WindowConstants, WindowOrder,
+    self, AggregateInScan, AggregateOrder, ConditionColumns, ConstantKeys, CorrectDependencies, CorrelatedSubqueries,
+    GroupConditions, GroupingSets, InsertionOrder, IntervalKeys, JoinElimination, JoinOrder,
+    LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls,
+    SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown, UnionOrder, UnmergedInLists, WindowConstants,
+    WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -164,11 +165,11 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins
-/// adjacent, without filters between them, and the predicates of each scan known. Join elimination runs when scans read
-/// only the columns in use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN`
-/// lists. The rule that pushes filters down does not move conditions on groups. Rules that use functional dependencies
-/// do not use wrong dependencies.
+/// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins adjacent, without filters between them, and the
+/// predicates of each scan known. Constant keys are removed, and joins eliminated, when scans read only the columns in
+/// use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN` lists. The rule that
+/// pushes filters down does not move conditions on groups. Rules that use functional dependencies do not use wrong
+/// dependencies.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let wrapped = |rule: Arc<dyn OptimizerRule + Send + Sync>| -> Arc<dyn OptimizerRule + Send + Sync> {
         match rule.name() {
@@ -181,8 +182,11 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         }
     };
     let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(wrapped).collect();
-    let after = rules.iter().position(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
-    rules.insert(after, Arc::new(JoinOrder));
+    let after = |rules: &[Arc<dyn OptimizerRule + Send + Sync>], name| {
+        rules.iter().position(|rule| rule.name() == name).map_or(rules.len(), |at| at + 1)
+    };
+    rules.insert(after(&rules, "push_down_filter"), Arc::new(JoinOrder));
+    rules.push(Arc::new(ConstantKeys));
     rules.push(Arc::new(JoinElimination));
     rules.push(Arc::new(RepeatedOrder));
     rules

@@ -1,14 +1,15 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by the estimates, and
 //! eliminate joins that foreign keys make redundant. They join correlated subqueries, and rewrite `ANY`, `ALL`, set
-//! operations and `NOT IN` without nulls. They compute the constants of windows. They order the input of aggregates and
-//! remove repetitions from that order. They speed up type inference for deeply nested expressions, and compute the rows
-//! of `WITH` queries once. They number and return rows in the order of the table, and let scans aggregate. All rules
-//! end when their statement is cancelled.
+//! operations and `NOT IN` without nulls. They compute the constants of
+//! windows. They order the input of aggregates and remove repetitions from that order. They speed up type inference for
+//! deeply nested expressions, and compute the rows of `WITH` queries once. They number and return rows in the order of
+//! the table, and let scans aggregate. All rules end when their statement is cancelled.
 
 mod aggregate;
 mod aggregate_order;
 mod cancellable;
 mod condition_columns;
+mod constant_keys;
 mod correlated;
 mod estimate;
 mod filter_pushdown;
@@ -40,6 +41,7 @@ pub use aggregate::AggregateInScan;
 pub use aggregate_order::AggregateOrder;
 pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_interrupt};
 pub use condition_columns::ConditionColumns;
+pub use constant_keys::ConstantKeys;
 pub use correlated::CorrelatedSubqueries;
 pub use estimate::selectivity;
 pub use filter_pushdown::UnambiguousFilterPushdown;
