@@ -40,7 +40,9 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, internal_err};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::expr::{Between, Case, InList, ScalarFunction, WindowFunctionParams};
+use datafusion::logical_expr::expr::{
+    AggregateFunctionParams, Between, Case, InList, ScalarFunction, WindowFunctionParams,
+};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::interval_arithmetic::{Interval, apply_operator};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
@@ -59,7 +61,10 @@ use self::program::Program;
 use self::rounding::Rounding;
 use super::bytes::is_bytes;
 use super::casts::CheckedCast;
-use super::intervals::{extreme_interval, interval_length, is_interval};
+use super::intervals::{
+    check_aggregate, extreme_interval, interval_length, is_interval, is_nested_interval, is_ordered_by_length,
+    with_lengths,
+};
 use super::operand_types::is_comparison;
 use super::zeros::unsigned_zero;
 
@@ -94,7 +99,7 @@ impl AnalyzerRule for CheckedArithmetic {
             node.map_expressions(|expression| {
                 let name = names.save(&expression);
                 let checked = checked_expression(expression, &schema, keeps_names)?;
-                if is_sort && is_interval(&checked.get_type(&schema)?) {
+                if is_sort && is_ordered_by_length(&checked.get_type(&schema)?) {
                     return Ok(Transformed::yes(interval_length(checked, keeps_names)));
                 }
                 Ok(Transformed::yes(name.restore(checked)))
@@ -188,7 +193,7 @@ impl Rewriter<'_> {
             return Ok(self.arithmetic(expression)?.expression);
         }
         let part = expression.map_children(|child| Ok(Transformed::yes(self.rewrite(child)?)))?.data;
-        let is_interval = |part: &Expr| Ok::<_, DataFusionError>(is_interval(&part.get_type(self.schema)?));
+        let is_interval = |part: &Expr| Ok::<_, DataFusionError>(is_ordered_by_length(&part.get_type(self.schema)?));
         let length = |part: Box<Expr>| Box::new(interval_length(*part, self.keeps_names));
         Ok(match part {
             Expr::BinaryExpr(BinaryExpr { left, op, right })
@@ -220,6 +225,9 @@ impl Rewriter<'_> {
                 Expr::Case(Case { expr: Some(length(operand)), when_then_expr: when_then, else_expr })
             }
             Expr::ScalarFunction(call) if self.compares_intervals(&call)? => compared_intervals(call)?,
+            Expr::ScalarFunction(call) if self.has_nested_intervals(&call.args)? => {
+                with_lengths(call, self.schema, self.keeps_names)?
+            }
             Expr::InList(list) if has_computed_items(&list) => split_in_list(list),
             Expr::Cast(Cast { expr, field }) => {
                 let from = expr.get_type(self.schema)?;
@@ -253,8 +261,18 @@ impl Rewriter<'_> {
                 keys.chain(distinct).try_for_each(|value| self.compare_by_value(value))?;
                 Expr::WindowFunction(window)
             }
-            Expr::AggregateFunction(mut call) if call.params.distinct && call.func.name() == "count" => {
-                call.params.args.iter_mut().try_for_each(|argument| self.compare_by_value(argument))?;
+            Expr::AggregateFunction(mut call) => {
+                let AggregateFunctionParams { args, distinct, order_by, .. } = &mut call.params;
+                if *distinct && call.func.name() == "count" {
+                    args.iter_mut().try_for_each(|argument| self.compare_by_value(argument))?;
+                } else {
+                    check_aggregate(call.func.name(), args, *distinct, self.schema)?;
+                }
+                for key in order_by.iter_mut().map(|sort| &mut sort.expr) {
+                    if is_interval(key)? {
+                        *key = interval_length(std::mem::take(key), true);
+                    }
+                }
                 Expr::AggregateFunction(call)
             }
             other => other,
@@ -267,11 +285,16 @@ impl Rewriter<'_> {
         Ok(compares && is_interval(&call.args[0].get_type(self.schema)?))
     }
 
+    /// Whether one of these expressions is an array or row with intervals.
+    fn has_nested_intervals(&self, expressions: &[Expr]) -> Result<bool> {
+        expressions.iter().try_fold(false, |has, part| Ok(has || is_nested_interval(&part.get_type(self.schema)?)))
+    }
+
     /// Replaces an expression by one whose equal values have the same bits.
     fn compare_by_value(&self, expression: &mut Expr) -> Result<()> {
         let value = match expression.get_type(self.schema)? {
             data_type if data_type.is_floating() => unsigned_zero,
-            data_type if is_interval(&data_type) => |interval| interval_length(interval, true),
+            data_type if is_ordered_by_length(&data_type) => |interval| interval_length(interval, true),
             _ => return Ok(()),
         };
         *expression = value(std::mem::take(expression));

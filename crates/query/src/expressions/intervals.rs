@@ -9,18 +9,26 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, FixedSizeListArray, GenericListArray, OffsetSizeTrait,
+    PrimitiveArray, StructArray,
+};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::datatypes::{
     DataType, Decimal128Type, Field, FieldRef, Int64Type, IntervalDayTimeType, IntervalMonthDayNanoType, IntervalUnit,
     IntervalYearMonthType, TimeUnit,
 };
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, internal_err};
+use datafusion::functions_nested::expr_fn::{array_element, array_position};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, cast as cast_to, lit,
 };
+
+use crate::error::QueryError;
 
 const NANOSECONDS_PER_DAY: i128 = 86_400_000_000_000;
 const NANOSECONDS_PER_MONTH: i128 = 30 * NANOSECONDS_PER_DAY;
@@ -31,8 +39,112 @@ pub(super) fn is_interval(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// Returns a call of the function `interval_length`, which computes the length of an interval in nanoseconds. With
-/// `keeps_name`, the call has the column name of its argument.
+/// Whether a type is an interval, or an array or row with intervals.
+pub fn has_interval(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Interval(_) => true,
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            has_interval(item.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().any(|field| has_interval(field.data_type())),
+        _ => false,
+    }
+}
+
+/// Whether a type is an array or row with intervals.
+pub(super) fn is_nested_interval(data_type: &DataType) -> bool {
+    !is_interval(data_type) && has_interval(data_type)
+}
+
+/// Whether the values of a type are ordered by the lengths of intervals.
+pub(super) fn is_ordered_by_length(data_type: &DataType) -> bool {
+    is_interval(data_type) || has_interval(data_type)
+}
+
+/// Functions that search an array, and return a position or whether they found something.
+const SEARCHES: [&str; 5] = ["array_has", "array_has_all", "array_has_any", "array_position", "array_positions"];
+/// Functions that compare the items of arrays, and return items.
+const COMPARES_ITEMS: [&str; 14] = [
+    "array_distinct",
+    "array_except",
+    "array_intersect",
+    "array_remove",
+    "array_remove_all",
+    "array_remove_n",
+    "array_replace",
+    "array_replace_all",
+    "array_replace_n",
+    "array_sort",
+    "array_union",
+    "greatest",
+    "least",
+    "nullif",
+];
+
+/// Replaces intervals in the arguments of a call that searches an array by their lengths. The least or greatest
+/// interval of an array is found by the position of the least or greatest length.
+///
+/// # Errors
+/// If the function compares items of arrays and returns some of them, which DataFusion compares by their parts.
+pub(super) fn with_lengths(mut call: ScalarFunction, schema: &DFSchema, keeps_names: bool) -> Result<Expr> {
+    let name = call.func.name();
+    if COMPARES_ITEMS.contains(&name) {
+        return Err(unsupported(name, "arrays of intervals"));
+    }
+    if matches!(name, "array_max" | "array_min") {
+        let intervals = call.args.swap_remove(0);
+        let lengths = interval_length(intervals.clone(), keeps_names);
+        let position = array_position(lengths.clone(), call.func.call(vec![lengths]), lit(1_i64));
+        return Ok(array_element(intervals, cast_to(position, DataType::Int64)));
+    }
+    if SEARCHES.contains(&name) {
+        for argument in &mut call.args {
+            if is_ordered_by_length(&argument.get_type(schema)?) {
+                *argument = interval_length(std::mem::take(argument), keeps_names);
+            }
+        }
+    }
+    Ok(Expr::ScalarFunction(call))
+}
+
+/// Checks that an aggregate does not compare intervals by their parts.
+///
+/// # Errors
+/// If it does. `count(DISTINCT x)`, and `min` and `max` of intervals, compare lengths.
+pub(super) fn check_aggregate(name: &str, arguments: &[Expr], is_distinct: bool, schema: &DFSchema) -> Result<()> {
+    let compares_arrays = ["max", "min", "mode", "percentile_disc", "quantile_disc"].contains(&name);
+    for argument in arguments {
+        let data_type = argument.get_type(schema)?;
+        if is_distinct && has_interval(&data_type) && !["max", "min"].contains(&name) {
+            return Err(unsupported(&format!("{name}(DISTINCT ...)"), "intervals"));
+        }
+        if compares_arrays && is_nested_interval(&data_type) {
+            return Err(unsupported(name, "arrays and rows with intervals"));
+        }
+    }
+    Ok(())
+}
+
+fn unsupported(function: &str, values: &str) -> DataFusionError {
+    let allowed = "the result of extract(epoch FROM interval) is";
+    DataFusionError::External(Box::new(QueryError::unsupported(format!("{function} of {values}"), allowed)))
+}
+
+/// The type of the lengths of intervals: a decimal instead of each interval. Types without intervals stay.
+fn length_type(data_type: &DataType) -> DataType {
+    let of_field = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(length_type(field.data_type())));
+    match data_type {
+        interval if is_interval(interval) => LENGTH,
+        DataType::List(item) => DataType::List(of_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(of_field(item)),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(of_field(item), *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(of_field).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Returns a call of the function `interval_length`, which computes the length of an interval in nanoseconds, and of
+/// each interval in an array or row. With `keeps_name`, the call has the column name of its argument.
 pub fn interval_length(interval: Expr, keeps_name: bool) -> Expr {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(IntervalLength { keeps_name, signature }).call(vec![interval])
@@ -58,12 +170,13 @@ impl ScalarUDFImpl for IntervalLength {
         &self.signature
     }
 
-    fn return_type(&self, _types: &[DataType]) -> Result<DataType> {
-        Ok(LENGTH)
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(length_type(&types[0]))
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        Ok(Arc::new(Field::new(self.name(), LENGTH, args.arg_fields[0].is_nullable())))
+        let interval = &args.arg_fields[0];
+        Ok(Arc::new(Field::new(self.name(), length_type(interval.data_type()), interval.is_nullable())))
     }
 
     fn is_strict(&self) -> bool {
@@ -87,8 +200,33 @@ impl ScalarUDFImpl for IntervalLength {
     }
 }
 
-/// Computes the lengths of intervals in nanoseconds, as decimals. A month has 30 days.
-pub(super) fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
+/// Computes the lengths of intervals in nanoseconds, as decimals, also in arrays and rows. A month has 30 days. Values
+/// that are no intervals stay.
+pub(super) fn lengths(values: &ArrayRef) -> Result<ArrayRef> {
+    Ok(match (values.data_type(), length_type(values.data_type())) {
+        (interval, _) if is_interval(interval) => interval_lengths(values)?,
+        (_, DataType::List(item)) => list_lengths(values.as_list::<i32>(), item)?,
+        (_, DataType::LargeList(item)) => list_lengths(values.as_list::<i64>(), item)?,
+        (_, DataType::FixedSizeList(item, size)) => {
+            let lists = values.as_fixed_size_list();
+            let (items, nulls) = (lengths(lists.values())?, lists.nulls().cloned());
+            Arc::new(FixedSizeListArray::try_new(item, size, items, nulls)?)
+        }
+        (_, DataType::Struct(fields)) => {
+            let rows = values.as_struct();
+            let columns = rows.columns().iter().map(lengths).collect::<Result<_>>()?;
+            Arc::new(StructArray::try_new_with_length(fields, columns, rows.nulls().cloned(), rows.len())?)
+        }
+        _ => Arc::clone(values),
+    })
+}
+
+fn list_lengths<O: OffsetSizeTrait>(lists: &GenericListArray<O>, item: FieldRef) -> Result<ArrayRef> {
+    let items = lengths(lists.values())?;
+    Ok(Arc::new(GenericListArray::try_new(item, lists.offsets().clone(), items, lists.nulls().cloned())?))
+}
+
+fn interval_lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
     let lengths: Decimal128Array = match intervals.data_type() {
         DataType::Interval(IntervalUnit::MonthDayNano) => {
             let intervals: &PrimitiveArray<IntervalMonthDayNanoType> = intervals.as_primitive();

@@ -42,7 +42,7 @@ pub use floats::{is_float, narrowing_error, parse_float, read as read_floats};
 pub use frame_exclusion::{name_of_function, nth_of_each_row};
 pub use functions::{PgType, TYPES, find_type, name_in_postgres};
 pub use guards::{Guards, guarded};
-pub use intervals::interval_length;
+pub use intervals::{has_interval, interval_length};
 pub use operand_types::{OperandTypes, coerce_operands};
 pub use options::set_parser_options;
 pub use schemas::{SchemaAccess, Schemas};

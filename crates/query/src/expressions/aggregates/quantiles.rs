@@ -287,7 +287,8 @@ fn ranges(sorted: &ArrayRef) -> Result<Vec<std::ops::Range<usize>>> {
     if sorted.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(partition(std::slice::from_ref(sorted))?.ranges())
+    let compared = super::super::intervals::lengths(sorted)?;
+    Ok(partition(&[compared])?.ranges())
 }
 
 fn sorted_intervals(intervals: &ArrayRef, options: SortOptions) -> Result<ArrayRef> {

@@ -1,6 +1,6 @@
 //! Intervals as keys of groups and joins. As in PostgreSQL, `'1 day'` and `'24 hours'` are equal, so they are in one
 //! group and match each other. DataFusion compares the parts of intervals. The rule therefore takes the lengths as
-//! keys. A group has the interval of one of its rows.
+//! keys, also of intervals in arrays and rows. A group has the interval of one of its rows.
 //!
 //! ```text
 //!   SELECT x, count(*) FROM t GROUP BY x        SELECT first_value(x) AS x, count(*) FROM t GROUP BY length(x)
@@ -11,10 +11,9 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema, Result};
+use datafusion::common::{Column, DFSchema, DataFusionError, Result};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{GroupingSet, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -24,7 +23,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::expressions::interval_length;
+use crate::error::QueryError;
+use crate::expressions::{has_interval, interval_length};
 
 /// Rule that groups and joins by the lengths of intervals. It runs when types are coerced and correlated subqueries are
 /// joined.
@@ -48,6 +48,13 @@ impl AnalyzerRule for IntervalKeys {
             },
             LogicalPlan::Distinct(Distinct::On(distinct)) => distinct_by_length(distinct),
             LogicalPlan::Join(join) => joined_by_length(join),
+            LogicalPlan::RecursiveQuery(query) if query.is_distinct && has_intervals(query.static_term.schema()) => {
+                let error = QueryError::unsupported(
+                    "UNION with intervals in WITH RECURSIVE",
+                    "UNION ALL and the text of intervals are",
+                );
+                Err(DataFusionError::External(Box::new(error)))
+            }
             node => compared_by_length(node),
         })?;
         Ok(changed.data)
@@ -55,11 +62,11 @@ impl AnalyzerRule for IntervalKeys {
 }
 
 fn is_interval(expression: &Expr, schema: &DFSchema) -> Result<bool> {
-    Ok(matches!(expression.get_type(schema)?, DataType::Interval(_)))
+    Ok(has_interval(&expression.get_type(schema)?))
 }
 
 fn has_intervals(schema: &DFSchema) -> bool {
-    schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Interval(_)))
+    schema.fields().iter().any(|field| has_interval(field.data_type()))
 }
 
 /// Replaces intervals in the groups of an aggregation by columns with their lengths, which a projection below computes.

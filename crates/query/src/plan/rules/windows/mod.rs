@@ -27,7 +27,7 @@ use datafusion::optimizer::AnalyzerRule;
 use taut_sql::{FRAME_END, FRAME_START};
 
 use crate::constraints::DefaultValues;
-use crate::expressions::{interval_length, name_in_postgres, statement_cast};
+use crate::expressions::{has_interval, interval_length, name_in_postgres, statement_cast};
 
 /// Offset of a frame of rows or groups that is larger than any partition.
 const BEYOND: u64 = 1 << 60;
@@ -130,7 +130,7 @@ fn replace_constants(function: &mut WindowFunction, schema: &DFSchema, config: &
 fn sort_by_length(params: &mut WindowFunctionParams, schema: &DFSchema) -> Result<bool> {
     let mut is_changed = false;
     for sort in &mut params.order_by {
-        if matches!(sort.expr.get_type(schema)?, DataType::Interval(_)) {
+        if has_interval(&sort.expr.get_type(schema)?) {
             sort.expr = interval_length(std::mem::take(&mut sort.expr), true);
             is_changed = true;
         }
