@@ -450,8 +450,7 @@ def normal(value):
     if isinstance(value, datetime.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(datetime.timezone.utc)
-        # A date plus an interval of whole days is a date in Taut.
-        return value.replace(tzinfo=None).isoformat().removesuffix("T00:00:00")
+        return value.replace(tzinfo=None).isoformat()
     return str(value)
 
 

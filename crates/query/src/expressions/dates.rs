@@ -14,7 +14,6 @@ mod zones;
 use std::sync::Arc;
 
 pub(super) use interval::interpolated_interval;
-pub(super) use operators::is_shifted;
 pub(super) use parse::zone;
 pub(super) use parts::{as_intervals, date_part};
 pub(super) use zones::{instants_of_local_times, shift_instant, timezone};

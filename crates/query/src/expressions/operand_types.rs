@@ -24,11 +24,10 @@ use datafusion::logical_expr::{
     BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
-use taut_types::LogicalType;
 
 use super::bytes::is_bytes;
 use super::casts::CheckedCast;
-use super::dates::{is_difference, is_shifted, is_temporal};
+use super::dates::{is_difference, is_temporal};
 use super::similar_to::similar_to;
 
 /// Analyzer rule that casts decimals and checks comparisons. It runs before DataFusion's own type coercion.
@@ -182,15 +181,6 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
                     .is_some_and(|value| value.get_type(schema).is_ok_and(|part| is_difference(&part))) =>
         {
             call.args[0] = cast(std::mem::take(&mut call.args[0]), DataType::Interval(IntervalUnit::MonthDayNano));
-            Transformed::yes(Expr::ScalarFunction(call))
-        }
-        // In PostgreSQL, a date plus an interval is a timestamp.
-        Expr::ScalarFunction(mut call)
-            if call.func.name() == "timezone" && call.args.get(1).is_some_and(is_shifted) =>
-        {
-            let shifted = std::mem::take(&mut call.args[1]);
-            let is_date = shifted.get_type(schema).is_ok_and(|part| part == DataType::Date32);
-            call.args[1] = if is_date { cast(shifted, LogicalType::Timestamp.arrow()) } else { shifted };
             Transformed::yes(Expr::ScalarFunction(call))
         }
         Expr::SimilarTo(comparison) => Transformed::yes(similar_to(comparison)),

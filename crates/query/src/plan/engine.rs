@@ -20,7 +20,7 @@ use crate::plan::derived_keys::DerivedKeys;
 use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, ConstantKeys, CorrectDependencies, CorrelatedSubqueries,
-    GroupConditions, GroupingSets, InsertionOrder, IntervalKeys, JoinElimination, JoinOrder,
+    DateComparisons, GroupConditions, GroupingSets, InsertionOrder, IntervalKeys, JoinElimination, JoinOrder,
     LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls,
     SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown, UnionOrder, UnmergedInLists, WindowConstants,
     WindowOrder,
@@ -165,10 +165,11 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     rules
 }
 
-/// DataFusion's optimizer rules with Taut's rules. The join order follows filter pushdown: only then are joins adjacent, without filters between them, and the
-/// predicates of each scan known. Constant keys are removed, and joins eliminated, when scans read only the columns in
-/// use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN` lists. The rule that
-/// pushes filters down does not move conditions on groups. Rules that use functional dependencies do not use wrong
+/// DataFusion's optimizer rules with Taut's rules. Comparisons of dates follow the simplifier, which computes their
+/// constants. The join order follows filter pushdown: only then are joins adjacent, without filters between them, and
+/// the predicates of each scan known. Constant keys are removed, and joins eliminated, when scans read only the columns
+/// in use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN` lists. The rule
+/// that pushes filters down does not move conditions on groups. Rules that use functional dependencies do not use wrong
 /// dependencies.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let wrapped = |rule: Arc<dyn OptimizerRule + Send + Sync>| -> Arc<dyn OptimizerRule + Send + Sync> {
@@ -185,6 +186,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let after = |rules: &[Arc<dyn OptimizerRule + Send + Sync>], name| {
         rules.iter().position(|rule| rule.name() == name).map_or(rules.len(), |at| at + 1)
     };
+    rules.insert(after(&rules, "simplify_expressions"), Arc::new(DateComparisons));
     rules.insert(after(&rules, "push_down_filter"), Arc::new(JoinOrder));
     rules.push(Arc::new(ConstantKeys));
     rules.push(Arc::new(JoinElimination));

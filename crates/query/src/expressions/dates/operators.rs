@@ -2,8 +2,6 @@
 //!
 //! ```text
 //!   date '2024-01-05' + interval '1 hour'    2024-01-05 01:00:00, a timestamp
-//!   date '2024-01-05' + interval '1 day'     2024-01-06, a date, although a timestamp in PostgreSQL: a literal of
-//!                                            whole days keeps the type, so filters on date columns compare dates
 //!   interval '1 day' * 1.5                   1 day 12:00:00
 //!   interval '1 day' < '25 hours'            the string is cast to an interval
 //! ```
@@ -19,8 +17,8 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, cast,
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, cast,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use taut_types::LogicalType;
@@ -52,13 +50,18 @@ impl ExprPlanner for DateOperators {
         }
         let RawBinaryExpr { left, op, right } = raw;
         Ok(match (&op, &left_type, &right_type) {
-            (BinaryOperator::Plus | BinaryOperator::Minus, DataType::Date32, DataType::Interval(_))
-                if !has_whole_days(&right) =>
-            {
-                PlannerResult::Original(RawBinaryExpr { left: cast(left, LogicalType::Timestamp.arrow()), op, right })
+            // A date plus an interval is a timestamp.
+            (
+                BinaryOperator::Plus | BinaryOperator::Minus,
+                DataType::Date32,
+                DataType::Interval(_) | DataType::Duration(_),
+            ) => {
+                let (left, right) = (cast(left, LogicalType::Timestamp.arrow()), right.cast_to(&INTERVAL, schema)?);
+                PlannerResult::Original(RawBinaryExpr { left, op, right })
             }
-            (BinaryOperator::Plus, DataType::Interval(_), DataType::Date32) if !has_whole_days(&left) => {
-                PlannerResult::Original(RawBinaryExpr { left, op, right: cast(right, LogicalType::Timestamp.arrow()) })
+            (BinaryOperator::Plus, DataType::Interval(_) | DataType::Duration(_), DataType::Date32) => {
+                let (left, right) = (left.cast_to(&INTERVAL, schema)?, cast(right, LogicalType::Timestamp.arrow()));
+                PlannerResult::Original(RawBinaryExpr { left, op, right })
             }
             // A difference of timestamps is days and hours, of which days have other lengths when clocks change.
             (BinaryOperator::Plus | BinaryOperator::Minus, DataType::Timestamp(_, Some(_)), DataType::Duration(_)) => {
@@ -66,14 +69,6 @@ impl ExprPlanner for DateOperators {
             }
             (BinaryOperator::Plus, DataType::Duration(_), DataType::Timestamp(_, Some(_))) => {
                 PlannerResult::Original(RawBinaryExpr { left: cast(left, INTERVAL), op, right })
-            }
-            (BinaryOperator::Plus | BinaryOperator::Minus, DataType::Date32, DataType::Duration(_)) => {
-                let (left, right) = (cast(left, LogicalType::Timestamp.arrow()), cast(right, INTERVAL));
-                PlannerResult::Original(RawBinaryExpr { left, op, right })
-            }
-            (BinaryOperator::Plus, DataType::Duration(_), DataType::Date32) => {
-                let (left, right) = (cast(left, INTERVAL), cast(right, LogicalType::Timestamp.arrow()));
-                PlannerResult::Original(RawBinaryExpr { left, op, right })
             }
             // Local times are instants in the time zone of the session.
             (
@@ -91,12 +86,6 @@ impl ExprPlanner for DateOperators {
                 DataType::Timestamp(_, Some(_)),
             ) => {
                 PlannerResult::Original(RawBinaryExpr { left: cast(left, LogicalType::TimestampTz.arrow()), op, right })
-            }
-            // In PostgreSQL, a date plus an interval is a timestamp, and a difference of timestamps is an interval.
-            (BinaryOperator::Minus, DataType::Date32, DataType::Date32) if is_shifted(&left) || is_shifted(&right) => {
-                let timestamp = LogicalType::Timestamp.arrow();
-                let (left, right) = (cast(left, timestamp.clone()), cast(right, timestamp));
-                PlannerResult::Original(RawBinaryExpr { left, op, right })
             }
             (BinaryOperator::Multiply, DataType::Interval(_), number) if number.is_numeric() => {
                 PlannerResult::Planned(MULTIPLY.call(vec![left, cast(right, DataType::Float64)]))
@@ -116,12 +105,6 @@ impl ExprPlanner for DateOperators {
             (BinaryOperator::Divide, DataType::Duration(_), number) if number.is_numeric() => {
                 PlannerResult::Planned(DIVIDE.call(vec![cast(left, INTERVAL), cast(right, DataType::Float64)]))
             }
-            (operator, number, DataType::Interval(_)) if is_comparison(operator) && number.is_integer() => {
-                PlannerResult::Original(RawBinaryExpr { left: as_interval(left, schema)?, op, right })
-            }
-            (operator, DataType::Interval(_), number) if is_comparison(operator) && number.is_integer() => {
-                PlannerResult::Original(RawBinaryExpr { left, op, right: as_interval(right, schema)? })
-            }
             (operator, DataType::Interval(_) | DataType::Duration(_), _)
                 if is_comparison(operator) && is_text_literal(&right) =>
             {
@@ -134,36 +117,6 @@ impl ExprPlanner for DateOperators {
             }
             _ => PlannerResult::Original(RawBinaryExpr { left, op, right }),
         })
-    }
-}
-
-/// Rewrites a difference of two dates as a difference of two timestamps, which can be compared with an interval. A date
-/// plus whole days has the type date here, but is a timestamp in PostgreSQL. Returns other expressions unchanged.
-fn as_interval(difference: Expr, schema: &DFSchema) -> Result<Expr> {
-    match difference {
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Minus, right })
-            if left.get_type(schema)? == DataType::Date32 && right.get_type(schema)? == DataType::Date32 =>
-        {
-            let timestamp = LogicalType::Timestamp.arrow();
-            let (left, right) = (cast(*left, timestamp.clone()), cast(*right, timestamp));
-            Ok(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::Minus, Box::new(right))))
-        }
-        other => Ok(other),
-    }
-}
-
-/// Whether an expression adds an interval literal to a date, or subtracts it from a date. In PostgreSQL the result is a
-/// timestamp.
-pub fn is_shifted(date: &Expr) -> bool {
-    let is_interval = |operand: &Expr| matches!(operand, Expr::Literal(ScalarValue::IntervalMonthDayNano(_), _));
-    matches!(date, Expr::BinaryExpr(BinaryExpr { left, right, .. }) if is_interval(left) || is_interval(right))
-}
-
-/// Whether an expression is an interval literal of months and days, without a time.
-fn has_whole_days(interval: &Expr) -> bool {
-    match interval {
-        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds == 0,
-        _ => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Planning rules. They estimate cardinalities from the catalog's statistics, order joins by the estimates, and
 //! eliminate joins that foreign keys make redundant. They join correlated subqueries, and rewrite `ANY`, `ALL`, set
-//! operations and `NOT IN` without nulls. They compute the constants of
+//! operations and `NOT IN` without nulls. They compare dates with the days of timestamps, and compute the constants of
 //! windows. They order the input of aggregates and remove repetitions from that order. They speed up type inference for
 //! deeply nested expressions, and compute the rows of `WITH` queries once. They number and return rows in the order of
 //! the table, and let scans aggregate. All rules end when their statement is cancelled.
@@ -11,6 +11,7 @@ mod cancellable;
 mod condition_columns;
 mod constant_keys;
 mod correlated;
+mod date_comparisons;
 mod estimate;
 mod filter_pushdown;
 mod functional_dependencies;
@@ -43,6 +44,7 @@ pub use cancellable::{analyzer_rules, optimizer_rules, physical_rules, set_inter
 pub use condition_columns::ConditionColumns;
 pub use constant_keys::ConstantKeys;
 pub use correlated::CorrelatedSubqueries;
+pub use date_comparisons::DateComparisons;
 pub use estimate::selectivity;
 pub use filter_pushdown::UnambiguousFilterPushdown;
 pub use functional_dependencies::CorrectDependencies;
