@@ -260,7 +260,15 @@ fn check_searches(chunk: &Chunk, column: &Column, random: &mut StdRng) {
             .iter()
             .filter(|(predicate, _)| !predicate.negated && predicate.condition != DatumPredicate::Null)
         {
-            let Some(found) = chunk.search(&predicate.condition, ascending.clone()) else { continue };
+            let found = chunk.search(&predicate.condition, ascending.clone());
+            if let DatumPredicate::Range { .. } = predicate.condition {
+                let encoding = chunk.description();
+                // Exceptions that are marked, and not searched, are in an encoding of their own.
+                let is_searched = ["two_byte_delta", "patched", "alp"].iter().any(|name| encoding.starts_with(name))
+                    && !encoding.contains(" exceptions in ");
+                assert!(found.is_some() || !is_searched, "{encoding} has a search");
+            }
+            let Some(found) = found else { continue };
             let found: Vec<usize> = found.into_iter().flatten().collect();
             let expected: Vec<usize> = passing.iter().copied().filter(|row| ascending.contains(row)).collect();
             assert_eq!(found, expected, "{}, {}: {predicate:?} on {ascending:?}", column.name, chunk.description());

@@ -192,6 +192,13 @@ impl Alp {
         format!("alp({exponent}-{factor}) of patched({width}) with {exceptions} exceptions")
     }
 
+    /// The number of a row, as an ordered integer.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        // `parse` has checked that integers are small.
+        let ordered = || self.scale.to_ordered(self.integers.value(row) as i64).into();
+        self.exceptions.number(row).unwrap_or_else(ordered)
+    }
+
     /// Appends the numbers of a range of rows.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let start = out.len();

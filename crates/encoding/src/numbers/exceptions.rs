@@ -59,6 +59,12 @@ impl Exceptions {
         (0..self.rows.len()).map(|index| self.numbers.value(index)).min()
     }
 
+    /// The number of a row, if it is an exception.
+    pub(crate) fn number(&self, row: usize) -> Option<i128> {
+        let row = u16::try_from(row).ok()?;
+        self.rows.binary_search(&row).ok().map(|index| self.numbers.value(index))
+    }
+
     /// Whether a range of rows has exceptions.
     pub(crate) fn any_within(&self, rows: Range<usize>) -> bool {
         self.within(rows).next().is_some()

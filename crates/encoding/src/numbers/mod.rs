@@ -374,8 +374,7 @@ impl Numbers {
     }
 
     /// Finds the rows that pass a predicate by binary search, as ranges. The numbers of the rows must ascend. Returns
-    /// `None` if the encoding is not constant, plain, packed, a dictionary or runs of equal numbers, or if
-    /// [`search::numbers`] returns `None`.
+    /// `None` if the encoding has no fast access to the number of a row, or if [`search::numbers`] returns `None`.
     pub(crate) fn search(&self, predicate: &DatumPredicate, rows: Range<usize>) -> Option<Vec<Range<usize>>> {
         match self {
             Self::Constant(number) => search::numbers(predicate, rows, |_| *number),
@@ -383,8 +382,10 @@ impl Numbers {
             Self::Packed(packed) => search::numbers(predicate, rows, |row| packed.value(row)),
             Self::Dictionary(dictionary) => search::numbers(predicate, rows, |row| dictionary.value(row)),
             Self::RunLength(runs) => search::numbers(predicate, rows, |row| runs.value(row)),
-            Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::TwoByteDelta(_) => None,
-            Self::Patched(_) | Self::Marked(_) | Self::Alp(_) => None,
+            Self::TwoByteDelta(delta) => search::numbers(predicate, rows, |row| delta.value(row)),
+            Self::Patched(patched) => search::numbers(predicate, rows, |row| patched.value(row)),
+            Self::Alp(alp) => search::numbers(predicate, rows, |row| alp.value(row)),
+            Self::Delta(_) | Self::RunLengthDelta(_) | Self::SetBits(_) | Self::Marked(_) => None,
         }
     }
 

@@ -58,6 +58,11 @@ impl Patched {
         format!("patched({}) with {} exceptions", self.packed.width(), self.exceptions.len())
     }
 
+    /// The number of a row.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        self.exceptions.number(row).unwrap_or_else(|| self.packed.value(row))
+    }
+
     /// Appends the numbers of a range.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let start = out.len();

@@ -54,6 +54,11 @@ impl TwoByteDelta {
         Ok(Self { base: head.base, distances: ScalarBuffer::from(distances) })
     }
 
+    /// The number of a row.
+    pub(crate) fn value(&self, row: usize) -> i128 {
+        self.base.wrapping_add(self.distances[row].into())
+    }
+
     /// Appends the numbers of a range.
     pub(crate) fn append<O: Native>(&self, rows: Range<usize>, out: &mut Vec<O>) {
         let distances = &self.distances[rows];
