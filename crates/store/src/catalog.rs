@@ -40,6 +40,7 @@ pub use constraints::{Check, Constraints, ForeignKey, IndexColumn, ReferentialAc
 pub(crate) use edit::{AppliedEdit, split_at};
 pub use edit::{CatalogEdit, RowOrder};
 pub use sequence::{Identity, OwnedSequence, Sequence, SequenceId};
+use sparse_index::BoundsOfBlock;
 pub use sparse_index::SortBounds;
 pub(crate) use sparse_index::SparseIndex;
 use tables::Tables;
@@ -177,13 +178,13 @@ pub struct BlockEntry {
     pub segments: u64,
     /// Name of the layout of the block.
     pub layout: Box<str>,
-    /// Bounds of the first sort column. `None` if the rows are not sorted, or there are no bounds.
-    pub sort_bounds: Option<SortBounds>,
+    /// Bounds of the sort columns, in the order of the sort. A column without bounds is left out.
+    pub sort_bounds: Box<[SortBounds]>,
 }
 
 /// A block entry in the file: an array, because field names would double the size of a catalog of many blocks.
 #[derive(Deserialize)]
-struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>, #[serde(default)] Option<SortBounds>);
+struct BlockRow(BlockId, u64, u64, u64, u64, u64, u64, Box<str>, #[serde(default)] BoundsOfBlock);
 
 impl Serialize for BlockEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -196,8 +197,8 @@ impl Serialize for BlockEntry {
 
 impl From<BlockRow> for BlockEntry {
     fn from(row: BlockRow) -> Self {
-        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, sort_bounds) =
-            row;
+        let BlockRow(id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, bounds) = row;
+        let sort_bounds = bounds.0;
         Self { id, file_bytes, header_bytes, header_checksum, rows, plain_bytes, segments, layout, sort_bounds }
     }
 }

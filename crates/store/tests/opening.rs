@@ -95,12 +95,12 @@ fn errors_name_an_unknown_version_and_damage() {
     drop(Store::open(root.path(), CREATE).unwrap());
     let catalog = root.path().join("catalog");
     let bytes = fs::read_to_string(&catalog).unwrap();
-    fs::write(&catalog, bytes.replacen("taut-catalog 18", "taut-catalog 9", 1)).unwrap();
+    fs::write(&catalog, bytes.replacen("taut-catalog 20", "taut-catalog 9", 1)).unwrap();
     let error = open(root.path()).unwrap_err();
     assert!(
         error
             .to_string()
-            .ends_with("catalog has format version 9; this program reads [2, 4, 7, 8, 11, 12, 14, 17, 18]"),
+            .ends_with("catalog has format version 9; this program reads [2, 4, 7, 8, 11, 12, 14, 17, 18, 20]"),
         "{error}"
     );
     fs::write(&catalog, &bytes[..bytes.len() - 1]).unwrap();

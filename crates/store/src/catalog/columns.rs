@@ -59,9 +59,9 @@ pub(super) fn drop_column(table: &mut Table, column: ColumnIndex) -> Result<(), 
     let columns_before = table.schema.len();
     map_blocks(table, |block| {
         let map = block.columns().map_or_else(|| ColumnMap::identity(columns_before), |map| map.as_ref().clone());
-        let bounds = block.entry().sort_bounds.clone();
-        let sort_bounds =
-            bounds.and_then(|bounds| Some(SortBounds { column: bounds.column.after_drop(column)?, ..bounds }));
+        let bounds = block.entry().sort_bounds.iter().cloned();
+        let kept = |bounds: SortBounds| Some(SortBounds { column: bounds.column.after_drop(column)?, ..bounds });
+        let sort_bounds = bounds.filter_map(kept).collect();
         (BlockEntry { sort_bounds, ..block.entry().clone() }, map.without(column))
     });
     if let (Some(by), Some(partitions)) = (design.partition_by, &table.partitions) {

@@ -1,7 +1,7 @@
 //! The file `catalog`, which each checkpoint replaces as a whole (docs/adr/0002-catalog-is-replaced-whole.md).
 //!
 //! ```text
-//!   taut-catalog 18 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
+//!   taut-catalog 20 bytes=1234 xxh3=0123456789abcdef\n      one line: format version, length and checksum of the rest
 //!   {"database":...,"version":...,"tables":[...],...}       1234 bytes of JSON
 //! ```
 //!
@@ -20,9 +20,9 @@ use super::{
 };
 
 /// Format version of new files. No flipped bit turns it into another readable version.
-const VERSION: u64 = 18;
+const VERSION: u64 = 20;
 /// The readable format versions.
-pub(crate) const READABLE: [u64; 9] = [2, 4, 7, 8, 11, 12, 14, 17, VERSION];
+pub(crate) const READABLE: [u64; 10] = [2, 4, 7, 8, 11, 12, 14, 17, 18, VERSION];
 
 const MAGIC: &str = "taut-catalog ";
 const HEADER_LINE_MAX: usize = 96;
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_catalog_round_trips() {
         let bytes = bytes_of(&catalog());
-        assert!(bytes.starts_with(b"taut-catalog 18 bytes="), "{}", String::from_utf8_lossy(&bytes));
+        assert!(bytes.starts_with(b"taut-catalog 20 bytes="), "{}", String::from_utf8_lossy(&bytes));
         let file = parse(&bytes).unwrap();
         assert_eq!((file.database, file.version, file.next_block, file.views.len()), (7, 0, 1, 1));
     }
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn another_version_is_distinguished_from_damage() {
         let bytes = bytes_of(&catalog());
-        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 18", "taut-catalog 3", 1);
+        let text = String::from_utf8(bytes).unwrap().replacen("taut-catalog 20", "taut-catalog 3", 1);
         assert_eq!(parse(text.as_bytes()).unwrap_err(), Unreadable::Version { found: 3 });
     }
 
