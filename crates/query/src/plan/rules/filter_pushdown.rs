@@ -92,7 +92,8 @@ fn filtered(node: &Arc<dyn ExecutionPlan>) -> Vec<Filtered> {
     Vec::new()
 }
 
-/// Whether an input, or a node below it, has two columns of one of these names, or of a name that a projection changes.
+/// Whether an input, or a node below it, has two columns of one of these names, or of a name from which a projection
+/// computes one of them.
 fn has_duplicate(mut names: HashSet<String>, input: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     let mut duplicates: HashSet<String> = HashSet::new();
     input.apply(|node| {
@@ -102,11 +103,16 @@ fn has_duplicate(mut names: HashSet<String>, input: &Arc<dyn ExecutionPlan>) -> 
             schema.fields().iter().filter(|field| !seen.insert(field.name())).map(|field| field.name().clone()),
         );
         if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-            let renamed = projection.expr().iter().filter_map(|projected| {
-                let column = projected.expr.downcast_ref::<Column>()?;
-                (column.name() != projected.alias).then(|| column.name().to_owned())
-            });
-            names.extend(renamed);
+            for projected in projection.expr() {
+                let is_renamed = match projected.expr.downcast_ref::<Column>() {
+                    Some(column) => column.name() != projected.alias,
+                    None => names.contains(&projected.alias),
+                };
+                if is_renamed {
+                    let columns = collect_columns(&projected.expr);
+                    names.extend(columns.into_iter().map(|column| column.name().to_owned()));
+                }
+            }
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
