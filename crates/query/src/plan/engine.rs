@@ -22,8 +22,8 @@ use crate::plan::rules::{
     self, AggregateInScan, AggregateOrder, ConditionColumns, ConstantKeys, CorrectDependencies, CorrelatedSubqueries,
     DateComparisons, GroupConditions, GroupingSets, InsertionOrder, IntervalKeys, JoinElimination, JoinOrder,
     LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls,
-    SetComparisons, SetOperations, Subqueries, UnambiguousFilterPushdown, UnionOrder, UnmergedInLists, WindowConstants,
-    WindowOrder,
+    SetComparisons, SetOperations, StatisticsWithoutLiterals, Subqueries, UnambiguousFilterPushdown, UnionOrder,
+    UnmergedInLists, WindowConstants, WindowOrder,
 };
 use crate::runtime::memory::QueryMemory;
 use crate::runtime::spill::SpillDirectory;
@@ -197,14 +197,16 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// DataFusion's physical rules with Taut's rules. First: inputs of grouping sets. Before the rules that choose join
 /// algorithms: `NOT IN`. Before the rules that distribute and sort rows: calls on sequences, and windows without an
 /// order. Last, before the final check: the order of unions, aggregation in scans, and the order of rows. Filters are
-/// pushed down only by unambiguous names.
+/// pushed down only by unambiguous names. Statistics of constants are not used.
 fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let is_pushdown = |rule: &Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name().starts_with("FilterPushdown");
-    let unambiguous = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match is_pushdown(&rule) {
-        true => Arc::new(UnambiguousFilterPushdown(rule)),
-        false => rule,
+    let wrapped = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| -> Arc<dyn PhysicalOptimizerRule + Send + Sync> {
+        match rule.name() {
+            "aggregate_statistics" => Arc::new(StatisticsWithoutLiterals(rule)),
+            name if name.starts_with("FilterPushdown") => Arc::new(UnambiguousFilterPushdown(rule)),
+            _ => rule,
+        }
     };
-    let mut rules: Vec<_> = PhysicalOptimizer::new().rules.into_iter().map(unambiguous).collect();
+    let mut rules: Vec<_> = PhysicalOptimizer::new().rules.into_iter().map(wrapped).collect();
     rules.insert(0, Arc::new(GroupingSets));
     rules.insert(1, Arc::new(NotIn));
     rules.insert(2, Arc::new(SequenceCalls));
