@@ -15,11 +15,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, DataFusionError, Result};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
-use datafusion::logical_expr::expr::{GroupingSet, InSubquery};
+use datafusion::logical_expr::expr::GroupingSet;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{grouping_set_to_exprlist, merge_schema};
 use datafusion::logical_expr::{
-    Aggregate, Distinct, DistinctOn, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Projection, when,
+    Aggregate, Distinct, DistinctOn, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Projection, Subquery,
+    when,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -150,22 +151,33 @@ fn joined_by_length(mut join: Join) -> Result<Transformed<LogicalPlan>> {
     Ok(if is_changed { Transformed::yes(compared.data) } else { compared })
 }
 
-/// Replaces the intervals of `IN (SELECT ...)` by their lengths.
+/// Replaces the intervals of `IN (SELECT ...)` and of comparisons with `ANY (SELECT ...)` and `ALL` by their lengths.
 fn compared_by_length(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&node.inputs());
     let names = NamePreserver::new(&node);
     node.map_expressions(|expression| {
         let name = names.save(&expression);
         let compared = expression.transform_up(|part| match part {
-            Expr::InSubquery(InSubquery { expr, subquery, negated }) if is_interval(&expr, &schema)? => {
-                let lengths = subquery.subquery.schema().columns().into_iter();
-                let lengths = lengths.map(|column| interval_length(Expr::Column(column), false));
-                let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone()).project(lengths)?.build()?;
-                let (expr, subquery) = (Box::new(interval_length(*expr, false)), subquery.with_plan(Arc::new(plan)));
-                Ok(Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated })))
+            Expr::InSubquery(mut test) if is_interval(&test.expr, &schema)? => {
+                test.subquery = lengths_of(&test.subquery)?;
+                test.expr = Box::new(interval_length(*test.expr, false));
+                Ok(Transformed::yes(Expr::InSubquery(test)))
+            }
+            Expr::SetComparison(mut comparison) if is_interval(&comparison.expr, &schema)? => {
+                comparison.subquery = lengths_of(&comparison.subquery)?;
+                comparison.expr = Box::new(interval_length(*comparison.expr, false));
+                Ok(Transformed::yes(Expr::SetComparison(comparison)))
             }
             part => Ok(Transformed::no(part)),
         })?;
         Ok(compared.update_data(|expression| name.restore(expression)))
     })
+}
+
+/// A subquery that returns the lengths of the intervals that `subquery` returns.
+fn lengths_of(subquery: &Subquery) -> Result<Subquery> {
+    let columns = subquery.subquery.schema().columns().into_iter();
+    let lengths = columns.map(|column| interval_length(Expr::Column(column), false));
+    let plan = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone()).project(lengths)?.build()?;
+    Ok(subquery.with_plan(Arc::new(plan)))
 }
