@@ -11,6 +11,7 @@ mod frames;
 mod function_macros;
 mod function_names;
 mod grouped_casts;
+mod hypothetical_ranks;
 mod merged_columns;
 mod operators;
 mod output_names;
@@ -148,6 +149,7 @@ impl VisitorMut for Desugar {
         if let Expr::Function(function) = expression {
             system_catalogs::remove_schema(function);
             refused::check_count(function)?;
+            hypothetical_ranks::check(function)?;
             date_patterns::translate_fractions(function);
             operators::use_datafusion_name(function);
             function_names::name_sequence(function);

@@ -19,6 +19,7 @@ use datafusion_sql::sqlparser::ast::{
 use crate::dialect::parse_expression;
 use crate::syntax;
 
+use super::hypothetical_ranks;
 use super::operators::use_datafusion_name;
 
 /// Name of a function, number of its arguments, and the expression that replaces a call. `$1` is the first argument.
@@ -221,6 +222,10 @@ pub(super) fn expand(expression: &mut Expr) {
         "string_agg" => return with_separator(function),
         "make_interval" => return with_all_parts(function),
         _ => {}
+    }
+    if let Some(counts) = hypothetical_ranks::replaced(function, &name) {
+        *expression = counts;
+        return;
     }
     let Some(arguments) = plain_arguments(function) else { return };
     let (template, arguments) = match (name.as_str(), arguments.as_slice()) {
