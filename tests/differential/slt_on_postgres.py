@@ -34,7 +34,7 @@ class Server:
         self.directory = tempfile.mkdtemp(prefix="taut-postgres-")
         if os.geteuid() == 0:
             shutil.chown(self.directory, "postgres", "postgres")
-        self._run("initdb", "-D", f"{self.directory}/data", "-E", "UTF8", "--locale=C")
+        self._run("initdb", "-D", f"{self.directory}/data", "-E", "UTF8", "--locale=C", "--lc-ctype=C.UTF-8")
         options = f"-p {PORT} -k {self.directory} -c listen_addresses='' -c timezone=UTC -c fsync=off"
         self._run("pg_ctl", "-D", f"{self.directory}/data", "-o", options, "-l", f"{self.directory}/log", "-w", "start")
         return self
