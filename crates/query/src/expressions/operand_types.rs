@@ -16,7 +16,7 @@ use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue, plan_err};
-use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
@@ -28,6 +28,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::bytes::is_bytes;
 use super::casts::CheckedCast;
 use super::dates::{is_difference, is_temporal};
+use super::functions::name_in_postgres;
 use super::similar_to::similar_to;
 
 /// Analyzer rule that casts decimals and checks comparisons. It runs before DataFusion's own type coercion.
@@ -140,12 +141,14 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
         }
         Expr::ScalarFunction(mut call) if RETURN_AN_ARGUMENT.contains(&call.func.name()) => {
             let purpose = if call.func.name() == "nullif" { Use::Compared("=") } else { Use::Chosen };
+            check_choice(&call, schema)?;
             let changed = widen(&mut call.args.iter_mut().collect::<Vec<_>>(), purpose, schema)?;
             match call.args.as_slice() {
-                // DataFusion's function treats 0.0 and -0.0 as different numbers.
+                // DataFusion's function treats 0.0 and -0.0 as different numbers, and widens an integer to the type of
+                // the other.
                 [left, right]
                     if call.func.name() == "nullif"
-                        && (left.get_type(schema)?.is_floating() || right.get_type(schema)?.is_floating()) =>
+                        && compares_as_case(&left.get_type(schema)?, &right.get_type(schema)?) =>
                 {
                     let null = lit(ScalarValue::try_from(&left.get_type(schema)?)?);
                     Transformed::yes(when(left.clone().eq(right.clone()), null).otherwise(left.clone())?)
@@ -188,6 +191,11 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
     })
 }
 
+/// Whether `nullif` of these types becomes a `CASE`.
+fn compares_as_case(left: &DataType, right: &DataType) -> bool {
+    left.is_floating() || right.is_floating() || left != right && left.is_integer() && right.is_integer()
+}
+
 /// Whether PostgreSQL has a cast between two types. It has none between numbers, times and bytes.
 fn has_cast(from: &DataType, target: &DataType) -> bool {
     let kind = |data_type: &DataType| match data_type {
@@ -201,6 +209,26 @@ fn has_cast(from: &DataType, target: &DataType) -> bool {
 
 /// Functions that return one of their arguments, or an array of them.
 const RETURN_AN_ARGUMENT: [&str; 7] = ["coalesce", "greatest", "ifnull", "least", "make_array", "nullif", "nvl"];
+
+/// Checks that no argument is text beside a date, time, interval or boolean. A string literal has the type of the
+/// others.
+fn check_choice(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
+    let name = call.func.name();
+    let kinds = call.args.iter().map(|part| Kind::of(part, &part.get_type(schema).unwrap_or(DataType::Null)));
+    let kinds: Vec<Kind> = kinds.flatten().filter(|_| name != "make_array").collect();
+    let has_type = |kind: &Kind| !matches!(kind, Kind::Text | Kind::Number);
+    match kinds.iter().find(|kind| has_type(kind)) {
+        Some(_) if kinds.contains(&Kind::Text) => {
+            let types: Vec<_> = call.args.iter().filter_map(|part| part.get_type(schema).ok()).collect();
+            let other = types
+                .iter()
+                .find(|part| !part.is_string() && !part.is_null())
+                .map_or_else(String::new, name_in_postgres);
+            plan_err!("{} types {other} and text cannot be matched", name.to_uppercase())
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Casts a decimal column of a union's inputs to double precision if the same column of another input is
 /// floating-point.

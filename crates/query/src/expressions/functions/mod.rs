@@ -5,6 +5,7 @@
 
 mod buckets;
 mod calendar;
+mod concat;
 mod definition;
 mod degrees;
 mod encoding;
@@ -23,6 +24,7 @@ mod strptime;
 mod text;
 mod truncation;
 mod type_names;
+mod untyped_literals;
 mod users;
 mod version;
 
@@ -63,10 +65,13 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.extend(type_names::functions());
     functions.push(truncation::date_trunc());
     functions.push(instants::to_timestamp());
+    functions.push(concat::concat());
     functions.push(now());
+    functions.push(now::clock_timestamp());
     functions.push(version::version());
     functions.push(found_relation::found_relation());
     functions.extend(users::functions());
+    untyped_literals::replace(functions);
     state
 }
 

@@ -1,13 +1,16 @@
-//! `now()`, the time at which the transaction began. DataFusion's has nanoseconds, with which it differs from the same
-//! time in a column, and which cannot be compared with timestamps before 1678 and after 2262.
+//! `now()`, the time at which the transaction began, and `clock_timestamp()`, the time of the call. DataFusion's `now`
+//! has nanoseconds, with which it differs from the same time in a column, and which cannot be compared with timestamps
+//! before 1678 and after 2262.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    create_udf, lit,
 };
 use taut_types::LogicalType;
 
@@ -57,4 +60,15 @@ impl ScalarUDFImpl for Now {
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
         internal_err!("now() was not replaced by the time of the transaction")
     }
+}
+
+/// Returns the function `clock_timestamp`. Rows that are computed together have the same time.
+pub(super) fn clock_timestamp() -> Arc<ScalarUDF> {
+    let compute = |_: &[ColumnarValue]| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let micros = ScalarValue::Int64(Some(i64::try_from(since.as_micros()).unwrap_or(i64::MAX)));
+        Ok(ColumnarValue::Scalar(micros.cast_to(&LogicalType::TimestampTz.arrow())?))
+    };
+    let result = LogicalType::TimestampTz.arrow();
+    Arc::new(create_udf("clock_timestamp", Vec::new(), result, Volatility::Volatile, Arc::new(compute)))
 }
