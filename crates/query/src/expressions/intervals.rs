@@ -89,7 +89,7 @@ const COMPARES_ITEMS: [&str; 14] = [
 pub(super) fn with_lengths(mut call: ScalarFunction, schema: &DFSchema, keeps_names: bool) -> Result<Expr> {
     let name = call.func.name();
     if COMPARES_ITEMS.contains(&name) {
-        return Err(unsupported(name, "arrays of intervals"));
+        return Err(unsupported(name, "arrays and rows with intervals"));
     }
     if matches!(name, "array_max" | "array_min") {
         let intervals = call.args.swap_remove(0);
@@ -126,7 +126,7 @@ pub(super) fn check_aggregate(name: &str, arguments: &[Expr], is_distinct: bool,
 }
 
 fn unsupported(function: &str, values: &str) -> DataFusionError {
-    let allowed = "the result of extract(epoch FROM interval) is";
+    let allowed = "numbers such as extract(epoch FROM interval) are";
     DataFusionError::External(Box::new(QueryError::unsupported(format!("{function} of {values}"), allowed)))
 }
 

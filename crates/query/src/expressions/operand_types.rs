@@ -215,19 +215,18 @@ const RETURN_AN_ARGUMENT: [&str; 7] = ["coalesce", "greatest", "ifnull", "least"
 fn check_choice(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
     let name = call.func.name();
     let kinds = call.args.iter().map(|part| Kind::of(part, &part.get_type(schema).unwrap_or(DataType::Null)));
-    let kinds: Vec<Kind> = kinds.flatten().filter(|_| name != "make_array").collect();
-    let has_type = |kind: &Kind| !matches!(kind, Kind::Text | Kind::Number);
-    match kinds.iter().find(|kind| has_type(kind)) {
-        Some(_) if kinds.contains(&Kind::Text) => {
-            let types: Vec<_> = call.args.iter().filter_map(|part| part.get_type(schema).ok()).collect();
-            let other = types
-                .iter()
-                .find(|part| !part.is_string() && !part.is_null())
-                .map_or_else(String::new, name_in_postgres);
-            plan_err!("{} types {other} and text cannot be matched", name.to_uppercase())
-        }
-        _ => Ok(()),
+    let kinds: Vec<Kind> = kinds.flatten().collect();
+    let has_type = kinds.iter().any(|kind| !matches!(kind, Kind::Text | Kind::Number));
+    if name == "make_array" || !has_type || !kinds.contains(&Kind::Text) {
+        return Ok(());
     }
+    let types: Vec<_> = call.args.iter().filter_map(|part| part.get_type(schema).ok()).collect();
+    let other = types.iter().find(|part| !part.is_string() && !part.is_null());
+    plan_err!(
+        "{} types {} and text cannot be matched",
+        name.to_uppercase(),
+        other.map_or_else(String::new, name_in_postgres)
+    )
 }
 
 /// Casts a decimal column of a union's inputs to double precision if the same column of another input is

@@ -26,7 +26,7 @@ pub(super) fn check(function: &Function) -> ControlFlow<SqlError> {
     let is_rank = NAMES.iter().any(|rank| name.value.eq_ignore_ascii_case(rank));
     if is_rank && keys > 0 && values != keys {
         return ControlFlow::Break(SqlError::unsupported(
-            format!("{name} with {values} arguments WITHIN GROUP of {keys} columns"),
+            format!("{name} WITHIN GROUP with arguments (here {values}) and columns (here {keys}) of different number"),
             "an argument for each column is",
         ));
     }

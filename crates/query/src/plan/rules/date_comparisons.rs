@@ -82,7 +82,8 @@ fn without_cast(comparison: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// Comparison of a date with the day of a moment. `None` if there is none that means the same.
+/// Returns the comparison of a date with a day that has the same result as one with `moment`. Returns `None` if no
+/// operator has.
 fn compared(date: &Expr, operator: Operator, moment: i64) -> Option<Expr> {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     let is_midnight = moment % MICROSECONDS_PER_DAY == 0;
