@@ -22,6 +22,7 @@ mod average;
 mod division;
 mod extrema;
 mod finite;
+mod interval_average;
 mod kernels;
 mod program;
 mod rounding;
@@ -218,7 +219,8 @@ impl Rewriter<'_> {
             }
             Expr::InList(InList { expr, list, negated }) if is_interval(&expr)? => {
                 let list = list.into_iter().map(|value| interval_length(value, self.keeps_names)).collect();
-                Expr::InList(InList { expr: length(expr), list, negated })
+                let list = InList { expr: length(expr), list, negated };
+                if has_computed_items(&list) { split_in_list(list) } else { Expr::InList(list) }
             }
             Expr::Case(Case { expr: Some(operand), when_then_expr, else_expr }) if is_interval(&operand)? => {
                 let when_then = when_then_expr.into_iter().map(|(when, then)| (length(when), then)).collect();

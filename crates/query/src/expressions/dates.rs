@@ -13,7 +13,7 @@ mod zones;
 
 use std::sync::Arc;
 
-pub(super) use interval::interpolated_interval;
+pub(super) use interval::{divided_interval, interpolated_interval};
 pub(super) use parse::zone;
 pub(super) use parts::{as_intervals, date_part};
 pub(super) use zones::{instants_of_local_times, shift_instant, timezone};

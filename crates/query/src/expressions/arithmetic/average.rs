@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The engine averages integers and floating-point numbers in double precision. An average that overflows is an error,
-//! see [`super::finite`].
+//! see [`super::finite`]. Intervals are averaged by [`super::interval_average`].
 
 use std::sync::Arc;
 
@@ -18,20 +18,27 @@ use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Coercion, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
+    TypeSignature, TypeSignatureClass,
 };
 
 use super::division::{PRECISION, Quotient, quotient_scale};
 use super::finite::{FiniteAccumulator, FiniteGroups};
+use super::interval_average::{INTERVAL, IntervalAverage, state_fields};
 
 /// The function that replaces DataFusion's `avg`.
 pub fn average() -> AggregateUDF {
-    AggregateUDF::new_from_impl(Average { engine: Avg::new() })
+    let engine = Avg::new();
+    let Signature { type_signature, volatility, .. } = engine.signature().clone();
+    let of_intervals = TypeSignature::Coercible(vec![Coercion::new_exact(TypeSignatureClass::Interval)]);
+    let signature = Signature::one_of(vec![type_signature, of_intervals], volatility);
+    AggregateUDF::new_from_impl(Average { engine, signature })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Average {
     engine: Avg,
+    signature: Signature,
 }
 
 impl Average {
@@ -53,11 +60,12 @@ impl AggregateUDFImpl for Average {
     }
 
     fn signature(&self) -> &Signature {
-        self.engine.signature()
+        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
+            [INTERVAL] => Ok(INTERVAL),
             [DataType::Decimal128(precision, scale)] => {
                 let integer_digits = i16::from(*precision) - i16::from(*scale);
                 Ok(DataType::Decimal128(PRECISION, quotient_scale(integer_digits, *scale)))
@@ -67,10 +75,16 @@ impl AggregateUDFImpl for Average {
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        self.engine.state_fields(args)
+        match args.input_fields[0].data_type() {
+            &INTERVAL => Ok(state_fields(args.name)),
+            _ => self.engine.state_fields(args),
+        }
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        if args.return_type() == &INTERVAL {
+            return Ok(Box::new(IntervalAverage::default()));
+        }
         let engine = self.engine.accumulator(self.engine_args(&args)?)?;
         Ok(match (args.expr_fields[0].data_type(), args.return_type()) {
             (DataType::Decimal128(_, scale), DataType::Decimal128(_, quotient_scale)) => {
@@ -81,7 +95,8 @@ impl AggregateUDFImpl for Average {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        self.engine_args(&args).is_ok_and(|args| self.engine.groups_accumulator_supported(args))
+        args.return_type() != &INTERVAL
+            && self.engine_args(&args).is_ok_and(|args| self.engine.groups_accumulator_supported(args))
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {

@@ -115,6 +115,11 @@ pub(super) fn scale(interval: IntervalMonthDayNano, scaled: impl Fn(f64) -> f64)
     parts.interval(1.0)
 }
 
+/// Divides an interval by a number. Returns `None` if the result is out of range.
+pub fn divided_interval(interval: IntervalMonthDayNano, number: f64) -> Option<IntervalMonthDayNano> {
+    scale(interval, |part| part / number)
+}
+
 /// Interpolates linearly between two intervals. `part` is 0 for `low` and 1 for `high`. Returns `None` if the result is
 /// out of range.
 pub fn interpolated_interval(
