@@ -5,6 +5,7 @@
 //! (a, b) = (c, d)                    a = c AND b = d
 //! (a, b) < (c, d)                    a < c OR a = c AND b < d
 //! (a, b) IN ((1, 2), (3, 4))         a = 1 AND b = 2 OR a = 3 AND b = 4
+//! (a, b) OVERLAPS (c, d)             overlaps(a, b, c, d)
 //! WHERE (a, b) IN (query)            EXISTS (SELECT ... FROM (query) WHERE the comparison is true)
 //! WHERE (a, b) NOT IN (query)        NOT EXISTS (SELECT ... FROM (query) WHERE the comparison is true or null)
 //! (a, b) < ANY (query)               true if the comparison is true for some row, else null if it is null for some
@@ -23,7 +24,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 
 use crate::syntax::{
-    aliased, all_of, any_of, case, column, derived_table, equal, is_null, null, select, without_joins,
+    aliased, all_of, any_of, call, case, column, derived_table, equal, is_null, null, select, without_joins,
 };
 
 /// Alias of the subquery whose rows are compared. No user relation has this name.
@@ -33,6 +34,7 @@ const ROWS: &str = "taut rows";
 pub(super) fn rewrite_comparison(expression: &mut Expr) {
     write_as_membership(expression);
     let rewritten = match expression {
+        Expr::BinaryOp { left, op: BinaryOperator::Overlaps, right } => overlaps(left, right),
         Expr::BinaryOp { left, op, right } => compare_rows(left, op, right),
         Expr::IsDistinctFrom(left, right) => rows_are_distinct(left, right),
         Expr::IsNotDistinctFrom(left, right) => rows_are_distinct(left, right).map(not),
@@ -129,6 +131,12 @@ fn row_elements(expression: &Expr) -> Option<Vec<Expr>> {
 fn pairs(left: &Expr, right: &Expr) -> Option<Vec<(Expr, Expr)>> {
     let (left, right) = (row_elements(left)?, row_elements(right)?);
     (left.len() == right.len()).then(|| left.into_iter().zip(right).collect())
+}
+
+/// Calls the function `overlaps` for two periods, each a row of two elements.
+fn overlaps(left: &Expr, right: &Expr) -> Option<Expr> {
+    let periods = [row_elements(left)?, row_elements(right)?];
+    periods.iter().all(|period| period.len() == 2).then(|| call("overlaps", periods.concat()))
 }
 
 /// Compares two rows by an operator. The first two elements that differ determine which row is less.

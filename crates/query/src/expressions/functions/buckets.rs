@@ -61,7 +61,7 @@ const FIRST_MONDAY: i64 = 10_959 * MICROSECONDS_PER_DAY;
 const FIRST_MONTH: i64 = 24_000;
 
 /// Converts dates and timestamps to microseconds since 1970.
-fn micros_of(timestamps: &ArrayRef) -> Result<TimestampMicrosecondArray> {
+pub(super) fn micros_of(timestamps: &ArrayRef) -> Result<TimestampMicrosecondArray> {
     let micros = cast(timestamps, &LogicalType::Timestamp.arrow())?;
     Ok(micros.as_primitive::<TimestampMicrosecondType>().clone())
 }
@@ -161,7 +161,7 @@ fn date_of(micros: i64) -> Result<NaiveDate> {
 }
 
 /// Adds an interval to a timestamp, or subtracts it if `sign` is -1.
-fn shifted(micros: i64, interval: IntervalMonthDayNano, sign: i32) -> Result<i64> {
+pub(super) fn shifted(micros: i64, interval: IntervalMonthDayNano, sign: i32) -> Result<i64> {
     let shift = || {
         let mut timestamp = DateTime::from_timestamp_micros(micros)?;
         let (months, days) = (interval.months.checked_mul(sign)?, interval.days.checked_mul(sign)?);

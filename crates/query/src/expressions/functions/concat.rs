@@ -44,7 +44,13 @@ impl ScalarUDFImpl for Concat {
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         if !args.iter().all(is_empty) {
-            return self.engine.simplify(args, info);
+            // DataFusion's result is a call of its own function.
+            return Ok(match self.engine.simplify(args, info)? {
+                ExprSimplifyResult::Simplified(Expr::ScalarFunction(call)) => {
+                    ExprSimplifyResult::Simplified(concat().call(call.args))
+                }
+                other => other,
+            });
         }
         let types = args.iter().map(|part| info.get_data_type(part)).collect::<Result<Vec<_>>>()?;
         let empty = ScalarValue::Utf8(Some(String::new())).cast_to(&self.return_type(&types)?)?;

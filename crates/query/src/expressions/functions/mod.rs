@@ -17,7 +17,9 @@ mod lists;
 mod now;
 mod number_patterns;
 mod numbers;
+mod overlaps;
 mod pg_types;
+mod random;
 mod regex;
 mod regex_syntax;
 mod strptime;
@@ -47,12 +49,13 @@ static CALENDAR: [Definition; 7] = calendar::FUNCTIONS;
 static BUCKETS: [Definition; 2] = buckets::FUNCTIONS;
 static STRPTIME: [Definition; 2] = strptime::FUNCTIONS;
 static LISTS: [Definition; 3] = lists::FUNCTIONS;
+static OVERLAPS: [Definition; 1] = overlaps::FUNCTIONS;
 static PG_TYPES: [Definition; 1] = pg_types::FUNCTIONS;
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
-    let topics: [&'static [Definition]; 12] = [
+    let topics: [&'static [Definition]; 13] = [
         &FORMAT, &ENCODING, &DEGREES, &NUMBERS, &TEXT, &REGEX, &INTERVALS, &CALENDAR, &BUCKETS, &STRPTIME, &LISTS,
-        &PG_TYPES,
+        &OVERLAPS, &PG_TYPES,
     ];
     topics.into_iter().flatten()
 }
@@ -70,6 +73,7 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.push(now::clock_timestamp());
     functions.push(version::version());
     functions.push(found_relation::found_relation());
+    functions.extend(random::functions());
     functions.extend(users::functions());
     untyped_literals::replace(functions);
     state

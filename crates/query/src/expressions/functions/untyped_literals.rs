@@ -98,7 +98,11 @@ impl ScalarUDFImpl for WithLiterals {
         }
     }
 
-    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+    fn simplify(&self, mut args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        // Null equals nothing, so the other argument is not computed, which could fail.
+        if self.name() == "nullif" && matches!(&args[0], Expr::Literal(value, _) if value.is_null()) {
+            return Ok(ExprSimplifyResult::Simplified(args.swap_remove(0)));
+        }
         self.engine.simplify(args, info)
     }
 
