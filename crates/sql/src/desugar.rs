@@ -11,6 +11,7 @@ mod frames;
 mod function_macros;
 mod function_names;
 mod grouped_casts;
+mod grouping_sets;
 mod hypothetical_ranks;
 mod merged_columns;
 mod operators;
@@ -85,7 +86,9 @@ impl VisitorMut for Desugar {
         recursion::rewrite(query)?;
         asof_joins::rewrite_in_body(&mut query.body)?;
         clauses::order_by_positions(query);
+        clauses::order_distinct_on(query)?;
         refused::check_order(query)?;
+        refused::check_limit(query)?;
         expression_names::name_in_with(query);
         expression_names::name_in_ordered(query);
         rewrite_values_with_queries(&mut query.body);
@@ -126,7 +129,7 @@ impl VisitorMut for Desugar {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<SqlError> {
         clauses::select_all(select);
-        clauses::group_by_columns(select);
+        clauses::group_by_columns(select)?;
         clauses::distinct_on(select)?;
         refused::check_joins(select)?;
         wildcards::normalize_names(select)?;

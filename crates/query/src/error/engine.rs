@@ -284,6 +284,9 @@ fn clause_error(message: &str) -> Option<ErrorParts> {
     if let Some((position, _)) = text_between(message, "Order by column out of bounds, specified: ", ",") {
         return Some(ErrorParts::new("42P10", format!("ORDER BY position {position} is not in select list")));
     }
+    if message.starts_with("table ") && message.ends_with(" columns specified") {
+        return Some(ErrorParts::new("42P10", message));
+    }
     if let Some(parts) = frame_error(message) {
         return Some(parts);
     }

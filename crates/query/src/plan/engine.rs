@@ -19,7 +19,7 @@ use crate::expressions::{CheckedArithmetic, Guards, OperandTypes, SessionZone, s
 use crate::plan::derived_keys::DerivedKeys;
 use crate::plan::files::with_text_formats;
 use crate::plan::rules::{
-    self, AggregateInScan, AggregateOrder, ConditionColumns, ConstantKeys, CorrectDependencies, CorrelatedSubqueries,
+    self, AggregateInScan, AggregateOrder, ComputedKeys, ConditionColumns, CorrectDependencies, CorrelatedSubqueries,
     DateComparisons, GroupConditions, GroupingSets, InsertionOrder, IntervalKeys, JoinElimination, JoinOrder,
     LateVolatile, LongExpressions, MaterializingPlanner, NestedCoalesce, NotIn, RepeatedOrder, SequenceCalls,
     SetComparisons, SetOperations, StatisticsWithoutLiterals, Subqueries, UnambiguousFilterPushdown, UnionOrder,
@@ -167,8 +167,8 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 
 /// DataFusion's optimizer rules with Taut's rules. Comparisons of dates follow the simplifier, which computes their
 /// constants. The join order follows filter pushdown: only then are joins adjacent, without filters between them, and
-/// the predicates of each scan known. Constant keys are removed, and joins eliminated, when scans read only the columns
-/// in use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN` lists. The rule
+/// the predicates of each scan known. Keys of joins are prepared, and joins eliminated, when scans read only the
+/// columns in use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN` lists. The rule
 /// that pushes filters down does not move conditions on groups. Rules that use functional dependencies do not use wrong
 /// dependencies.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
@@ -188,7 +188,7 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     };
     rules.insert(after(&rules, "simplify_expressions"), Arc::new(DateComparisons));
     rules.insert(after(&rules, "push_down_filter"), Arc::new(JoinOrder));
-    rules.push(Arc::new(ConstantKeys));
+    rules.push(Arc::new(ComputedKeys));
     rules.push(Arc::new(JoinElimination));
     rules.push(Arc::new(RepeatedOrder));
     rules

@@ -6,6 +6,7 @@
 //!   GROUP BY ()                          GROUP BY GROUPING SETS (())
 //!   GROUP BY (a, b), ROLLUP (c)          GROUP BY a, b, ROLLUP (c)
 //!   SELECT DISTINCT ON (1, a) a, b       SELECT DISTINCT ON (a) a, b
+//!   ... DISTINCT ON (a, b) ORDER BY b, a ... DISTINCT ON (b, a) ORDER BY b, a
 //!   SELECT 1 HAVING true                 SELECT 1 GROUP BY GROUPING SETS (()) HAVING true
 //! ```
 
@@ -16,6 +17,7 @@ use datafusion_sql::sqlparser::ast::{
     UnaryOperator, Value, Visit, WildcardAdditionalOptions, visit_expressions,
 };
 
+use super::grouping_sets;
 use crate::error::SqlError;
 
 /// Replaces positions in `DISTINCT ON` by expressions of the select list, and removes repetitions.
@@ -39,6 +41,33 @@ pub(super) fn distinct_on(select: &mut Select) -> ControlFlow<SqlError> {
         }
     }
     *keys = known;
+    ControlFlow::Continue(())
+}
+
+/// Puts the expressions of `DISTINCT ON` into the order in which `ORDER BY` begins with them.
+pub(super) fn order_distinct_on(query: &mut Query) -> ControlFlow<SqlError> {
+    let Query { body, order_by, .. } = query;
+    let (SetExpr::Select(select), Some(OrderBy { kind: OrderByKind::Expressions(order), .. })) =
+        (body.as_mut(), order_by)
+    else {
+        return ControlFlow::Continue(());
+    };
+    distinct_on(select)?;
+    let Some(Distinct::On(keys)) = &mut select.distinct else { return ControlFlow::Continue(()) };
+    let mut others = std::mem::take(keys);
+    for order in order {
+        let key = match position_of(&order.expr) {
+            Some(position) => expression_at(&select.projection, &position)?,
+            None => order.expr.clone(),
+        };
+        match others.iter().position(|other| *other == key) {
+            Some(index) => keys.push(others.remove(index)),
+            // A repeated expression does not end the keys.
+            None if keys.contains(&key) => {}
+            None => break,
+        }
+    }
+    keys.append(&mut others);
     ControlFlow::Continue(())
 }
 
@@ -80,8 +109,12 @@ pub(super) fn select_all(select: &mut Select) {
 
 /// Replaces lists in `GROUP BY` by their columns, and `GROUP BY ()`, which makes one group of all rows, by an empty
 /// grouping set.
-pub(super) fn group_by_columns(select: &mut Select) {
-    let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return };
+///
+/// # Errors
+/// If a `CUBE` is too large.
+pub(super) fn group_by_columns(select: &mut Select) -> ControlFlow<SqlError> {
+    let GroupByExpr::Expressions(groups, _) = &mut select.group_by else { return ControlFlow::Continue(()) };
+    groups.iter_mut().try_for_each(grouping_sets::rewrite)?;
     // The planner does not form a group for a condition without an aggregate.
     if let (Some(having), []) = (&select.having, groups.as_slice())
         && !calls_function(having)
@@ -90,7 +123,7 @@ pub(super) fn group_by_columns(select: &mut Select) {
         groups.push(Expr::GroupingSets(vec![Vec::new()]));
     }
     if !groups.iter().any(|group| matches!(group, Expr::Tuple(_))) {
-        return;
+        return ControlFlow::Continue(());
     }
     let columns = std::mem::take(groups).into_iter().flat_map(|group| match group {
         Expr::Tuple(columns) => columns,
@@ -100,6 +133,7 @@ pub(super) fn group_by_columns(select: &mut Select) {
     if groups.is_empty() {
         groups.push(Expr::GroupingSets(vec![Vec::new()]));
     }
+    ControlFlow::Continue(())
 }
 
 fn calls_function(part: &impl Visit) -> bool {

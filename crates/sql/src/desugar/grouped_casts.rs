@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, GroupByExpr, OrderBy, OrderByKind, Query, Select, SetExpr, VisitMut, VisitorMut,
+    Expr, GroupByExpr, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut,
 };
 
 use crate::error::SqlError;
@@ -36,10 +36,21 @@ pub(super) fn name_in_select(select: &mut Select) -> ControlFlow<SqlError> {
         return ControlFlow::Continue(());
     }
     let Select { projection, group_by, having, qualify, .. } = select;
+    projection.iter_mut().for_each(name_constant);
     projection.visit(&mut Casts { depth: 0 })?;
     group_by.visit(&mut Casts { depth: 0 })?;
     having.visit(&mut Casts { depth: 0 })?;
     qualify.visit(&mut Casts { depth: 0 })
+}
+
+/// Wraps a cast of a constant that is a whole item of the select list. It can be a group by its position or alias.
+/// Other constants must stay literals, which some functions require.
+fn name_constant(item: &mut SelectItem) {
+    if let SelectItem::UnnamedExpr(value) | SelectItem::ExprWithAlias { expr: value, .. } = item
+        && matches!(&*value, Expr::Cast { expr, .. } if matches!(expr.as_ref(), Expr::Value(_)))
+    {
+        *value = syntax::call(NAMED_CAST, vec![value.clone()]);
+    }
 }
 
 /// Whether a query has a `GROUP BY` whose casts can be wrapped. Grouping sets lose the names when they are simplified.

@@ -4,10 +4,12 @@ use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, JoinConstraint, JoinOperator,
-    ObjectNamePart, OrderBy, OrderByKind, Query, Select, TableFactor, TableWithJoins, UnaryOperator, Value,
+    LimitClause, ObjectNamePart, OrderBy, OrderByKind, Query, Select, TableFactor, TableWithJoins, UnaryOperator,
+    Value,
 };
 
 use crate::error::SqlError;
+use crate::syntax::has_query;
 
 /// Returns an error for an `ORDER BY` with a constant that is not a position, such as `-1`, `1.5` or `'a'`.
 pub(super) fn check_order(query: &Query) -> ControlFlow<SqlError> {
@@ -32,6 +34,24 @@ pub(super) fn check_order(query: &Query) -> ControlFlow<SqlError> {
         return ControlFlow::Break(SqlError::syntax(error));
     }
     ControlFlow::Continue(())
+}
+
+/// Returns an error for a subquery in `LIMIT` or `OFFSET`.
+pub(super) fn check_limit(query: &Query) -> ControlFlow<SqlError> {
+    let (limit, offset) = match &query.limit_clause {
+        Some(LimitClause::LimitOffset { limit, offset, .. }) => {
+            (limit.as_ref(), offset.as_ref().map(|part| &part.value))
+        }
+        Some(LimitClause::OffsetCommaLimit { limit, offset }) => (Some(limit), Some(offset)),
+        None => return ControlFlow::Continue(()),
+    };
+    match limit.into_iter().chain(offset).any(has_query) {
+        true => ControlFlow::Break(SqlError::unsupported(
+            "a subquery in LIMIT or OFFSET",
+            "numbers, parameters and expressions of them are",
+        )),
+        false => ControlFlow::Continue(()),
+    }
 }
 
 /// Returns an error for joins of a `FROM` clause that have no condition.

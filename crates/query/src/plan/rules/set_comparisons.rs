@@ -20,7 +20,9 @@ use datafusion::functions_aggregate::count::count;
 use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, Projection, Subquery, lit, when,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::correlated::{is_predicate_for_engine, restart_names};
@@ -85,6 +87,18 @@ fn replaced_comparisons(plan: &LogicalPlan) -> Result<usize> {
     Ok(number)
 }
 
+/// Gives the value that a subquery computes a name of its own. A cast has the name of the column that it casts, beside
+/// which DataFusion cannot select it.
+fn with_named_value(plan: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+    Ok(match plan.as_ref() {
+        LogicalPlan::Projection(Projection { expr, input, .. }) if !matches!(expr.as_slice(), [Expr::Column(_)]) => {
+            let named = expr.iter().map(|value| value.clone().unalias().alias("taut column")).collect();
+            Arc::new(LogicalPlan::Projection(Projection::try_new(named, Arc::clone(input))?))
+        }
+        _ => Arc::clone(plan),
+    })
+}
+
 /// Replaces a comparison by one with aggregates. A comparison in a filter is not replaced if its subquery is correlated
 /// and DataFusion can join it.
 fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) -> Result<Expr> {
@@ -98,6 +112,7 @@ fn replaced(comparison: SetComparison, is_condition: bool, schema: &DFSchema) ->
         return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated: !is_any }));
     }
     if is_condition && !outer_ref_columns.is_empty() && is_predicate_for_engine(&subquery, schema) {
+        let subquery = Subquery { subquery: with_named_value(&subquery.subquery)?, ..subquery };
         return Ok(Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }));
     }
     if replaced_comparisons(&subquery.subquery)? > NESTED_MAX {

@@ -192,7 +192,9 @@ fn has_distinct_names(subquery: &LogicalPlan) -> bool {
         })
     });
     let names: BTreeSet<&str> = joined.iter().map(|column| column.name.as_str()).collect();
-    collected.is_ok() && names.len() == joined.len()
+    // A cast of `q.id` is a column without relation that is called `q.id`.
+    let full_names: BTreeSet<String> = joined.iter().map(Column::flat_name).collect();
+    collected.is_ok() && names.len() == joined.len() && full_names.len() == joined.len()
 }
 
 /// Whether DataFusion joins a scalar subquery: an aggregate without groups over filters that compare outer columns by
