@@ -9,6 +9,7 @@ use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 use datafusion_sql::sqlparser::tokenizer::Token;
 
 use crate::error::SqlError;
+use crate::string_calls;
 
 /// PostgreSQL's dialect with syntax of DuckDB: `FROM` before `SELECT`, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, `//`,
 /// and a comma after the last item of a list.
@@ -100,8 +101,15 @@ impl Dialect for Grammar {
         PostgreSqlDialect {}.is_reserved_for_identifier(keyword)
     }
 
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+        string_calls::parse(parser)
+    }
+
     fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
-        PostgreSqlDialect {}.get_next_precedence(parser)
+        match string_calls::is_separator(parser) {
+            true => Some(Ok(self.prec_unknown())),
+            false => PostgreSqlDialect {}.get_next_precedence(parser),
+        }
     }
 
     /// Parses DuckDB's `a // b` as `a / b`, which divides integers without a remainder.

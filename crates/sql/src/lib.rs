@@ -67,6 +67,7 @@ mod replaced_columns;
 mod same_names;
 mod settings;
 mod statement;
+mod string_calls;
 mod syntax;
 mod tokens;
 mod types;

@@ -356,25 +356,36 @@ fn value_error(message: &str) -> Option<ErrorParts> {
     if message.starts_with("negative count not allowed") || message.starts_with("overlay start position must be") {
         return Some(ErrorParts::new("22011", "negative substring length not allowed"));
     }
+    if message.starts_with("string size overflow on repeat") {
+        return Some(ErrorParts::new("54000", "requested length too large"));
+    }
     let sqlstate = VALUE_ERRORS.iter().find(|(_, text)| message.contains(text)).map(|(sqlstate, _)| *sqlstate);
     Some(ErrorParts::new(sqlstate?, message))
 }
 
 /// SQLSTATEs of errors about values, and texts that only their messages contain.
-const VALUE_ERRORS: [(&str, &str); 45] = [
+const VALUE_ERRORS: [(&str, &str); 63] = [
+    ("0A000", "array_fill with several dimensions is not supported"),
+    ("0A000", "arrays with a lower bound other than 1 are not supported"),
     ("0A000", "not supported for type"),
     ("0A000", "timestamps cannot be binned into intervals containing months or years"),
+    ("0A000", "to ASCII not supported"),
     ("22003", "number is out of range"),
     ("22003", "value overflows numeric format"),
-    ("22004", "null values cannot be formatted as an SQL identifier"),
+    ("22004", "dimension array or low bound array cannot be null"),
+    ("22004", "dimension values cannot be null"),
     ("22004", "frame ending offset must not be null"),
     ("22004", "frame starting offset must not be null"),
+    ("22004", "null values cannot be formatted as an SQL identifier"),
+    ("22004", "thresholds array must not contain NULLs"),
     ("22007", "according to format specifier"),
     ("22008", "date field value out of range"),
     ("22008", "interval out of range"),
     ("22008", "stride must be greater than zero"),
     ("22008", "time field value out of range"),
     ("22008", "timestamp out of range"),
+    ("2200C", "more than two escape-double-quote separators"),
+    ("22011", "negative substring length not allowed"),
     ("22013", "frame ending offset must not be negative"),
     ("22013", "frame starting offset must not be negative"),
     ("22013", "invalid preceding or following size in window function"),
@@ -386,15 +397,20 @@ const VALUE_ERRORS: [(&str, &str); 45] = [
     ("2201G", "lower and upper bounds must be finite"),
     ("2201G", "lower bound cannot equal upper bound"),
     ("2201G", "upper bound cannot be NaN"),
+    ("22021", "invalid byte sequence for encoding"),
     ("22023", "character number must be positive"),
     ("22023", "does not support the \"global\" option"),
     ("22023", "field position must not be zero"),
     ("22023", "format specifies argument 0"),
     ("22023", "invalid base64 end sequence"),
+    ("22023", "invalid encoding name"),
     ("22023", "invalid hexadecimal d"),
+    ("22023", "invalid normalization form"),
     ("22023", "invalid regular expression option"),
     ("22023", "invalid value for parameter"),
+    ("22023", "new bit must be 0 or 1"),
     ("22023", "not recognized for type"),
+    ("22023", "string is not a valid identifier"),
     ("22023", "too few arguments for format()"),
     ("22023", "unrecognized encoding"),
     ("22023", "unrecognized format() type specifier"),
@@ -402,8 +418,13 @@ const VALUE_ERRORS: [(&str, &str); 45] = [
     ("22023", "while decoding base64 sequence"),
     ("22025", "LIKE pattern must not end with escape character"),
     ("22025", "invalid escape string"),
+    ("2202E", "out of valid range, 0.."),
+    ("2202E", "thresholds must be one-dimensional array"),
+    ("2202E", "wrong number of array subscripts"),
     ("22P02", "invalid input syntax for type bytea"),
     ("42601", "invalid Unicode escape"),
+    ("42704", "is not a valid encoding"),
+    ("54000", "array size exceeds the maximum allowed"),
     ("54000", "null character not permitted"),
     ("54000", "requested character too large for encoding"),
     ("54000", "requested length too large"),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -52,8 +52,9 @@ impl ScalarUDFImpl for SimilarToRegex {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let regexes = |patterns: &ArrayRef| -> Result<ArrayRef> {
             let patterns = cast(patterns, &DataType::Utf8)?;
-            let patterns = patterns.as_string::<i32>().iter();
-            Ok(Arc::new(patterns.map(|pattern| Some(regex(pattern?, self.escape))).collect::<StringArray>()))
+            let regex = |pattern: &str| regex(pattern, Some(self.escape));
+            let regexes = patterns.as_string::<i32>().iter().map(|pattern| pattern.map(regex).transpose());
+            Ok(Arc::new(regexes.collect::<Result<StringArray>>()?))
         };
         Ok(match &args.args[0] {
             ColumnarValue::Array(array) => ColumnarValue::Array(regexes(array)?),
@@ -64,15 +65,31 @@ impl ScalarUDFImpl for SimilarToRegex {
     }
 }
 
-/// Translates a pattern of `SIMILAR TO` to a regular expression.
-fn regex(pattern: &str, escape: char) -> String {
-    let mut regex = String::from("(?s)^(?:");
+/// Translates a pattern of `SIMILAR TO` to a regular expression. A double quote after the escape character separates
+/// the part that `substring` returns, which becomes a group, from the parts before and after it. These match as little
+/// text as possible.
+///
+/// ```text
+///   a%              (?s)^(?:a.*)$
+///   %#"o_a#"_       (?s)^(?U:.*)(o.a)(?U:.)$
+/// ```
+///
+/// # Errors
+/// If the pattern has more than two separators.
+pub(super) fn regex(pattern: &str, escape: Option<char>) -> Result<String> {
+    let mut regex = String::new();
+    let mut separators = 0;
     let mut is_in_brackets = false;
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
         match character {
-            _ if character == escape => {
+            _ if Some(character) == escape => {
                 let Some(escaped) = characters.next() else { break };
+                if escaped == '"' && !is_in_brackets {
+                    separators += 1;
+                    regex.push_str(if separators == 1 { ")(" } else { ")(?U:" });
+                    continue;
+                }
                 // As in PostgreSQL, classes such as \d keep their meaning. Other escaped letters are literal.
                 if "dwsDWS".contains(escaped) || (!escaped.is_alphanumeric() && escaped.is_ascii()) {
                     regex.push('\\');
@@ -107,7 +124,11 @@ fn regex(pattern: &str, escape: char) -> String {
             _ => regex.push(character),
         }
     }
-    regex + ")$"
+    Ok(match separators {
+        0 => format!("(?s)^(?:{regex})$"),
+        1 | 2 => format!("(?s)^(?U:{regex})$"),
+        _ => return exec_err!("SQL regular expression may not contain more than two escape-double-quote separators"),
+    })
 }
 
 #[cfg(test)]
@@ -124,9 +145,12 @@ mod tests {
             ("[^a-z%]{2,3}", "(?s)^(?:[^a-z%]{2,3})$"),
             ("\\d\\z", "(?s)^(?:\\dz)$"),
             ("[[:alpha:]_]", "(?s)^(?:[[:alpha:]_])$"),
+            ("%\\\"o_a\\\"_", "(?s)^(?U:.*)(o.a)(?U:.)$"),
         ] {
-            assert_eq!(regex(pattern, '\\'), expected);
+            assert_eq!(regex(pattern, Some('\\')).unwrap(), expected);
         }
-        assert_eq!(regex("a!%", '!'), "(?s)^(?:a\\%)$");
+        assert_eq!(regex("a!%", Some('!')).unwrap(), "(?s)^(?:a\\%)$");
+        assert_eq!(regex("a\\_", None).unwrap(), "(?s)^(?:a\\\\.)$");
+        assert!(regex("a!\"b!\"!\"", Some('!')).is_err());
     }
 }

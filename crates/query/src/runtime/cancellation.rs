@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use datafusion::common::DataFusionError;
 use tokio_util::sync::CancellationToken;
 
+use super::session_value::session_value;
 use crate::error::QueryError;
 
 /// Whether a statement was cancelled, and whether it can still be cancelled. Clones share one state.
@@ -14,6 +15,12 @@ pub struct Cancellation {
     token: CancellationToken,
     is_committing: Arc<AtomicBool>,
 }
+
+/// Cancellation of a statement in its configuration, where planning rules and functions find it.
+#[derive(Clone, Debug)]
+pub struct StatementCancellation(pub Cancellation);
+
+session_value!(StatementCancellation, "taut_cancellation");
 
 impl Cancellation {
     /// Creates the state of a statement that ends when `token` is cancelled. The statement sets `is_committing` when it

@@ -94,7 +94,7 @@ impl StatementCatalog {
     /// statement.
     pub fn state(self, mut session: SessionState) -> SessionState {
         session.config_mut().set_extension(Arc::new(self.interrupt.clone()));
-        set_interrupt(&mut session, self.interrupt.clone());
+        set_interrupt(&mut session, &self.interrupt);
         if self.prefers_merge_joins {
             session.config_mut().options_mut().optimizer.prefer_hash_join = false;
         }

@@ -57,6 +57,7 @@ const MACROS: [(&str, usize, &str); 77] = [
     ("decade", 1, "CAST(extract(decade FROM $1) AS bigint)"),
     ("div", 2, "trunc(CAST($1 AS numeric) / $2)"),
     ("epoch", 1, "CAST(extract(epoch FROM $1) AS double precision)"),
+    ("getdatabaseencoding", 0, "'UTF8'"),
     ("hour", 1, "CAST(extract(hour FROM $1) AS bigint)"),
     ("if", 3, "CASE WHEN $1 THEN $2 ELSE $3 END"),
     ("isodow", 1, "CAST(extract(isodow FROM $1) AS bigint)"),
@@ -102,6 +103,7 @@ const MACROS: [(&str, usize, &str); 77] = [
         2,
         "(SELECT \"taut comment\" FROM pg_catalog.\"taut comments\" WHERE \"taut column\" = 0 AND \"taut object\" = $1 AND $2 = 'pg_class')",
     ),
+    ("pg_client_encoding", 0, "'UTF8'"),
     (
         "pg_get_constraintdef",
         1,
@@ -128,6 +130,12 @@ const MACROS: [(&str, usize, &str); 77] = [
         "pg_get_viewdef",
         2,
         "(SELECT \"taut definition\" FROM pg_catalog.\"taut object definitions\" WHERE \"taut kind\" = 'view' AND \"taut object\" = $1 AND $2 IS NOT NULL)",
+    ),
+    ("pg_sleep_for", 1, "pg_sleep(CAST(extract(epoch FROM CAST($1 AS interval)) AS double precision))"),
+    (
+        "pg_sleep_until",
+        1,
+        "pg_sleep(CAST(extract(epoch FROM CAST($1 AS timestamptz)) - extract(epoch FROM clock_timestamp()) AS double precision))",
     ),
     (
         "pg_table_is_visible",

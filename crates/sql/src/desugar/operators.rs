@@ -22,6 +22,9 @@
 //!   |/ x, ||/ x, @ x              sqrt(x), cbrt(x), abs(x)
 //!   ~ x                           ((x) # -1)
 //!   substring(x FROM 'a.b')       (regexp_match(x, 'a.b'))[1]
+//!   normalize(x, NFD)             normalize(x, 'NFD')
+//!   x IS NOT NFD NORMALIZED       (NOT is_normalized(x, 'NFD'))
+//!   trim_scale(1.50)              trim_scale(1.5)
 //!   localtimestamp                cast(now() AS timestamp)
 //!   x AT TIME ZONE 'UTC'          timezone('UTC', x)
 //! ```
@@ -134,7 +137,18 @@ pub(super) fn rewrite(expression: &mut Expr) {
                 };
             }
         }
+        Expr::IsNormalized { expr, form, negated } => {
+            let mut arguments = vec![expr.as_ref().clone()];
+            arguments.extend(form.map(|form| text_literal(&form.to_string())));
+            let call = Box::new(syntax::call("is_normalized", arguments));
+            *expression = match negated {
+                true => Expr::Nested(Box::new(Expr::UnaryOp { op: UnaryOperator::Not, expr: call })),
+                false => *call,
+            };
+        }
         Expr::Function(function) => {
+            name_form(function);
+            trim_literal(function);
             let other = remainder(function).or_else(|| converted(function)).or_else(|| local_now(function));
             if let Some(other) = other {
                 *expression = other;
@@ -163,6 +177,48 @@ pub(super) fn rewrite(expression: &mut Expr) {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => negate_base(expr).map_or((), |power| *expression = power),
         _ => {}
     }
+}
+
+fn text_literal(text: &str) -> Expr {
+    Expr::value(Value::SingleQuotedString(text.to_owned()))
+}
+
+/// Turns the form of `normalize(x, NFD)`, which the parser reads as a column, into a string.
+fn name_form(function: &mut Function) {
+    if let Some([_, FunctionArg::Unnamed(FunctionArgExpr::Expr(form))]) = arguments_mut(function, "normalize")
+        && let Expr::Identifier(name) = form
+        && name.quote_style.is_none()
+        && ["nfc", "nfd", "nfkc", "nfkd"].contains(&name.value.to_ascii_lowercase().as_str())
+    {
+        *form = text_literal(&name.value);
+    }
+}
+
+/// Removes the zeros at the end of the number in `trim_scale(1.50)`. The type of a literal depends on its digits, so
+/// the function itself cannot remove them.
+fn trim_literal(function: &mut Function) {
+    let Some([FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))]) = arguments_mut(function, "trim_scale") else {
+        return;
+    };
+    let literal = match argument {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => expr.as_mut(),
+        other => other,
+    };
+    if let Expr::Value(value) = literal
+        && let Value::Number(number, _) = &mut value.value
+        && number.contains('.')
+        && !number.contains(['e', 'E'])
+    {
+        let trimmed = number.trim_end_matches('0').trim_end_matches('.');
+        *number = if trimmed.is_empty() { "0".to_owned() } else { trimmed.to_owned() };
+    }
+}
+
+/// Arguments of a call of the function `name`. Returns `None` for other functions.
+fn arguments_mut<'a>(function: &'a mut Function, name: &str) -> Option<&'a mut [FunctionArg]> {
+    let [ObjectNamePart::Identifier(called)] = function.name.0.as_slice() else { return None };
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    called.value.eq_ignore_ascii_case(name).then_some(list.args.as_mut_slice())
 }
 
 /// Converts `localtimestamp`, `localtime` or `current_time` without parentheses to a cast of `now()`. Returns `None`

@@ -9,13 +9,14 @@
 //! ```
 //!
 //! A function that splits a text into rows becomes the one that returns an array: `string_to_table(s, ',')` becomes
-//! `unnest(string_to_array(s, ','))`, also in a select list.
+//! `unnest(string_to_array(s, ','))`, also in a select list. So does PostgreSQL's `regexp_matches`. In a select list, it
+//! is recognized by the flag `g`, because DuckDB's `regexp_matches` returns a boolean.
 
 use std::ops::ControlFlow;
 
 use datafusion_sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Select, SelectItem, TableAlias, TableFactor,
-    TableFunctionArgs, Visit, Visitor,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Query, Select, SelectItem,
+    TableAlias, TableFactor, TableFunctionArgs, Value, Visit, Visitor,
 };
 
 use crate::error::SqlError;
@@ -26,17 +27,34 @@ const UNNEST: &str = "unnest";
 const SERIES: [&str; 2] = ["generate_series", "range"];
 
 /// Functions that return rows, and the functions that return the same values as an array.
-const SPLITS: [(&str, &str); 2] =
-    [("regexp_split_to_table", "regexp_split_to_array"), ("string_to_table", "string_to_array")];
+const SPLITS: [(&str, &str); 3] = [
+    (MATCHES, "taut_regexp_matches"),
+    ("regexp_split_to_table", "regexp_split_to_array"),
+    ("string_to_table", "string_to_array"),
+];
+const MATCHES: &str = "regexp_matches";
 
 /// Rewrites a function that splits a text in a select list.
 pub(super) fn rewrite_split(expression: &mut Expr) {
     if let Expr::Function(function) = expression
         && function.over.is_none()
-        && let Some(array_function) = unqualified(&function.name).and_then(|name| array_function(&name))
+        && let Some(name) = unqualified(&function.name)
+        && let Some(array_function) = array_function(&name)
+        && (name != MATCHES || has_global_flag(function))
     {
         function.name = ObjectName::from(Ident::new(array_function));
         *expression = syntax::call(UNNEST, vec![expression.clone()]);
+    }
+}
+
+/// Whether the flags of a regular expression, the third argument, are a literal with a `g`.
+fn has_global_flag(function: &Function) -> bool {
+    let FunctionArguments::List(list) = &function.args else { return false };
+    match list.args.as_slice() {
+        [_, _, FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(flags)))] => {
+            matches!(&flags.value, Value::SingleQuotedString(flags) if flags.contains('g'))
+        }
+        _ => false,
     }
 }
 
@@ -69,7 +87,7 @@ fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<S
                 return match *with_ordinality {
                     true => ControlFlow::Break(SqlError::unsupported(
                         format!("WITH ORDINALITY of {name}"),
-                        "that of unnest, generate_series, string_to_table and regexp_split_to_table is",
+                        "that of unnest, generate_series, string_to_table, regexp_split_to_table and regexp_matches is",
                     )),
                     false => ControlFlow::Continue(()),
                 };

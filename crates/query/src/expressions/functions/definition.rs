@@ -22,6 +22,7 @@ use super::super::dates::is_text;
 pub(super) enum ArgumentType {
     Text,
     Bytes,
+    Boolean,
     /// An integer, as a bigint.
     Integer,
     /// Any number, as double precision.
@@ -46,6 +47,8 @@ pub(super) enum ArgumentType {
     /// Any number of further arguments: booleans in their own type, other values as [`Self::AsText`]. Must be last in a
     /// list of arguments.
     VariadicText,
+    /// Any number of further arguments of any types. Must be last in a list of arguments.
+    VariadicAny,
 }
 
 impl ArgumentType {
@@ -58,6 +61,7 @@ impl ArgumentType {
         match self {
             Self::Text => is_text(from).then_some(DataType::Utf8View),
             Self::Bytes => is_bytes(from).then_some(DataType::BinaryView),
+            Self::Boolean => own_if(*from == DataType::Boolean),
             Self::Integer => from.is_integer().then_some(DataType::Int64),
             Self::Double => from.is_numeric().then_some(DataType::Float64),
             Self::Floating => own_if(from.is_floating()),
@@ -72,7 +76,7 @@ impl ArgumentType {
             Self::Interval if is_text(from) => Some(self.type_of_null()),
             Self::Interval => own_if(matches!(from, DataType::Interval(_) | DataType::Duration(_))),
             Self::List => own_if(matches!(from, DataType::List(_))),
-            Self::Any => Some(from.clone()),
+            Self::Any | Self::VariadicAny => Some(from.clone()),
             Self::VariadicText if *from == DataType::Boolean => Some(from.clone()),
             // DataFusion's casts do not write bytes and arrays as PostgreSQL does.
             Self::AsText | Self::VariadicText => (!is_bytes(from) && !from.is_nested()).then_some(DataType::Utf8View),
@@ -83,6 +87,7 @@ impl ArgumentType {
         match self {
             Self::Text | Self::AsText | Self::VariadicText => DataType::Utf8View,
             Self::Bytes => DataType::BinaryView,
+            Self::Boolean => DataType::Boolean,
             Self::Integer => DataType::Int64,
             Self::Double | Self::Floating => DataType::Float64,
             Self::Exact => DataType::Decimal128(38, 0),
@@ -90,7 +95,7 @@ impl ArgumentType {
             Self::Timestamp | Self::DateOrTimestamp => LogicalType::Timestamp.arrow(),
             Self::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
             Self::List => DataType::List(Arc::new(Field::new_list_field(DataType::Null, true))),
-            Self::Any => DataType::Null,
+            Self::Any | Self::VariadicAny => DataType::Null,
         }
     }
 }
@@ -160,15 +165,51 @@ impl Definition {
         Arc::new(ScalarUDF::new_from_impl(DeclaredFunction { definition: self, aliases, signature }))
     }
 
+    /// Computes the result of a call, whose arguments have the types of [`Self::coerced`].
+    ///
+    /// # Errors
+    /// If the computation fails.
+    pub fn invoke(&self, args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let rows = if is_scalar { 1 } else { args.number_rows };
+        let arguments = args.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let results = (self.compute)(&arguments)?;
+        let results = cast(&results, args.return_field.data_type())?;
+        Ok(match is_scalar {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&results, 0)?),
+            false => ColumnarValue::Array(results),
+        })
+    }
+
+    /// Returns the types to which arguments are cast.
+    ///
+    /// # Errors
+    /// If no argument list accepts the types.
+    pub fn coerced(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match self.accepted(types) {
+            Some(accepted) => Ok(accepted),
+            None => {
+                let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+                plan_err!(
+                    "No function matches the given name and argument types '{}({})'.",
+                    self.name,
+                    types.join(", ")
+                )
+            }
+        }
+    }
+
     /// Returns the types to which arguments are cast. Returns `None` if no argument list accepts them.
     fn accepted(&self, types: &[DataType]) -> Option<Vec<DataType>> {
         self.arguments.iter().find_map(|arguments| {
-            let has_more = arguments.last() == Some(&ArgumentType::VariadicText);
-            let named = arguments.len() - usize::from(has_more);
-            if types.len() < named || (types.len() > named && !has_more) {
+            let is_variadic =
+                |argument: &&ArgumentType| matches!(argument, ArgumentType::VariadicText | ArgumentType::VariadicAny);
+            let more = arguments.last().filter(is_variadic);
+            let named = arguments.len() - usize::from(more.is_some());
+            if types.len() < named || (types.len() > named && more.is_none()) {
                 return None;
             }
-            let argument = |index: usize| arguments.get(index).copied().unwrap_or(ArgumentType::VariadicText);
+            let argument = |index: usize| arguments.get(index).or(more).copied().unwrap_or(ArgumentType::Any);
             types.iter().enumerate().map(|(index, data_type)| argument(index).accepted(data_type)).collect()
         })
     }
@@ -210,17 +251,7 @@ impl ScalarUDFImpl for DeclaredFunction {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        match self.definition.accepted(types) {
-            Some(accepted) => Ok(accepted),
-            None => {
-                let types: Vec<String> = types.iter().map(ToString::to_string).collect();
-                plan_err!(
-                    "No function matches the given name and argument types '{}({})'.",
-                    self.name(),
-                    types.join(", ")
-                )
-            }
-        }
+        self.definition.coerced(types)
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
@@ -233,15 +264,7 @@ impl ScalarUDFImpl for DeclaredFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
-        let rows = if is_scalar { 1 } else { args.number_rows };
-        let arguments = args.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
-        let results = (self.definition.compute)(&arguments)?;
-        let results = cast(&results, args.return_field.data_type())?;
-        Ok(match is_scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&results, 0)?),
-            false => ColumnarValue::Array(results),
-        })
+        self.definition.invoke(&args)
     }
 }
 

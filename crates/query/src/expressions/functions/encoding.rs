@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, BinaryViewArray, StringViewArray};
 use datafusion::common::{Result, exec_err};
 
+use super::byte_strings::bytes_of;
 use super::definition::ArgumentType::{Bytes, Text};
 use super::definition::{Definition, result, texts};
 
@@ -36,11 +37,7 @@ impl Format {
 }
 
 fn encode(arguments: &[ArrayRef]) -> Result<ArrayRef> {
-    // A string is parsed as bytes, like a string literal in PostgreSQL.
-    let bytes = match arguments[0].as_binary_view_opt() {
-        Some(_) => Arc::clone(&arguments[0]),
-        None => super::super::bytes::read(&arguments[0], &result::bytes(&[]), false)?,
-    };
+    let bytes = bytes_of(&arguments[0])?;
     let rows = bytes.as_binary_view().iter().zip(texts(&arguments[1]));
     let encoded = rows.map(|(bytes, format)| {
         let Some((bytes, format)) = bytes.zip(format) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Functions on arrays: `array_sum`, `array_remove`, and the function that `ARRAY(SELECT ...)` calls.
+//! Functions on arrays: `array_sum`, `array_remove`, `array_fill`, and the function that `ARRAY(SELECT ...)` calls.
 
 use std::sync::Arc;
 
@@ -20,11 +20,17 @@ use super::super::arithmetic::overflow;
 use super::definition::ArgumentType::{Any, List};
 use super::definition::Definition;
 
-pub(super) const FUNCTIONS: [Definition; 3] = [
+pub(super) const FUNCTIONS: [Definition; 4] = [
     // `ARRAY(SELECT ...)` returns an empty array if the query returns no rows.
     Definition { name: "taut_array_or_empty", arguments: &[&[List]], result: first_type, compute: or_empty },
     Definition { name: "array_sum", arguments: &[&[List]], result: sum_type, compute: sums },
     Definition { name: "array_remove", arguments: &[&[List, Any]], result: first_type, compute: removed },
+    Definition {
+        name: "array_fill",
+        arguments: &[&[Any, List], &[Any, List, List]],
+        result: |types| DataType::List(Arc::new(Field::new_list_field(types[0].clone(), true))),
+        compute: filled,
+    },
 ];
 
 fn first_type(types: &[DataType]) -> DataType {
@@ -63,6 +69,70 @@ fn removed(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let field = Arc::new(Field::new_list_field(item, true));
     let values = filter(&values, &is_kept)?;
     Ok(Arc::new(ListArray::try_new(field, OffsetBuffer::new(offsets.into()), values, lists.nulls().cloned())?))
+}
+
+/// Maximum number of elements of an array that `array_fill` returns, as in PostgreSQL.
+const FILLED_ELEMENTS_MAX: i64 = 134_217_727;
+
+/// Returns arrays in which all elements are the first argument. The second argument has the length of the array, and
+/// the third its lower bound. An array of no or of 0 elements as second argument returns an empty array.
+fn filled(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let values = &arguments[0];
+    let mut rows = Vec::new();
+    let mut lengths = Vec::with_capacity(values.len());
+    for row in 0..values.len() {
+        let dimensions = row_of_integers(&arguments[1], row)?;
+        if let Some(bounds) = arguments.get(2) {
+            check_bounds(&row_of_integers(bounds, row)?, &dimensions)?;
+        }
+        let length = filled_length(&dimensions)?;
+        if i32::try_from(rows.len() + length).is_err() {
+            return exec_err!("array size exceeds the maximum allowed ({FILLED_ELEMENTS_MAX})");
+        }
+        rows.resize(rows.len() + length, row as u64);
+        lengths.push(length);
+    }
+    let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
+    let elements = take(values, &UInt64Array::from(rows), None)?;
+    Ok(Arc::new(ListArray::try_new(field, OffsetBuffer::from_lengths(lengths), elements, None)?))
+}
+
+/// Returns the integers of one row of an argument of `array_fill`, none of which may be null.
+fn row_of_integers(argument: &ArrayRef, row: usize) -> Result<Vec<i64>> {
+    if argument.is_null(row) {
+        return exec_err!("dimension array or low bound array cannot be null");
+    }
+    let list = argument.as_list::<i32>().value(row);
+    if !list.data_type().is_integer() && *list.data_type() != DataType::Null {
+        return exec_err!("the dimensions of array_fill must be integers, not {}", list.data_type());
+    }
+    let integers = cast(&list, &DataType::Int64)?;
+    match integers.as_primitive::<Int64Type>().iter().collect() {
+        Some(integers) => Ok(integers),
+        None => exec_err!("dimension values cannot be null"),
+    }
+}
+
+fn check_bounds(bounds: &[i64], dimensions: &[i64]) -> Result<()> {
+    if bounds.len() != dimensions.len() {
+        return exec_err!("wrong number of array subscripts");
+    }
+    if !dimensions.contains(&0) && bounds.iter().any(|bound| *bound != 1) {
+        return exec_err!("arrays with a lower bound other than 1 are not supported");
+    }
+    Ok(())
+}
+
+fn filled_length(dimensions: &[i64]) -> Result<usize> {
+    match dimensions {
+        [] => Ok(0),
+        dimensions if dimensions.contains(&0) => Ok(0),
+        [length] => match usize::try_from(*length) {
+            Ok(length) if length as i64 <= FILLED_ELEMENTS_MAX => Ok(length),
+            _ => exec_err!("array size exceeds the maximum allowed ({FILLED_ELEMENTS_MAX})"),
+        },
+        _ => exec_err!("array_fill with several dimensions is not supported"),
+    }
 }
 
 fn sum_type(types: &[DataType]) -> DataType {

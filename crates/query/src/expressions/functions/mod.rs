@@ -4,31 +4,41 @@
 //! Each file declares the functions of one topic as constants of [`definition::Definition`].
 
 mod buckets;
+mod byte_strings;
 mod calendar;
 mod concat;
 mod definition;
 mod degrees;
 mod encoding;
+mod encodings;
 mod format;
 mod found_relation;
+mod identifiers;
 mod instants;
 mod intervals;
 mod lists;
+mod normalization;
 mod now;
 mod number_patterns;
 mod numbers;
 mod overlaps;
+mod overloads;
+mod patterns;
 mod pg_types;
 mod random;
 mod regex;
 mod regex_syntax;
+mod sleep;
 mod strptime;
 mod text;
+mod thresholds;
 mod truncation;
 mod type_names;
 mod untyped_literals;
 mod users;
 mod version;
+
+use std::sync::Arc;
 
 use datafusion::execution::SessionStateBuilder;
 
@@ -41,21 +51,40 @@ use self::definition::Definition;
 static FORMAT: [Definition; 2] = [format::FORMAT, number_patterns::NUMBER_TO_CHAR];
 static ENCODING: [Definition; 2] = encoding::FUNCTIONS;
 static DEGREES: [Definition; 8] = degrees::FUNCTIONS;
-static NUMBERS: [Definition; 10] = numbers::FUNCTIONS;
+static NUMBERS: [Definition; 13] = numbers::FUNCTIONS;
 static TEXT: [Definition; 15] = text::FUNCTIONS;
-static REGEX: [Definition; 10] = regex::FUNCTIONS;
+static ENCODINGS: [Definition; 1] = encodings::FUNCTIONS;
+static IDENTIFIERS: [Definition; 1] = identifiers::FUNCTIONS;
+static NORMALIZATION: [Definition; 2] = normalization::FUNCTIONS;
+static BYTE_STRINGS: [Definition; 4] = byte_strings::FUNCTIONS;
+static REGEX: [Definition; 11] = regex::FUNCTIONS;
 static INTERVALS: [Definition; 5] = intervals::FUNCTIONS;
 static CALENDAR: [Definition; 7] = calendar::FUNCTIONS;
 static BUCKETS: [Definition; 2] = buckets::FUNCTIONS;
 static STRPTIME: [Definition; 2] = strptime::FUNCTIONS;
-static LISTS: [Definition; 3] = lists::FUNCTIONS;
+static LISTS: [Definition; 4] = lists::FUNCTIONS;
 static OVERLAPS: [Definition; 1] = overlaps::FUNCTIONS;
 static PG_TYPES: [Definition; 1] = pg_types::FUNCTIONS;
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
-    let topics: [&'static [Definition]; 13] = [
-        &FORMAT, &ENCODING, &DEGREES, &NUMBERS, &TEXT, &REGEX, &INTERVALS, &CALENDAR, &BUCKETS, &STRPTIME, &LISTS,
-        &OVERLAPS, &PG_TYPES,
+    let topics: [&'static [Definition]; 17] = [
+        &FORMAT,
+        &ENCODING,
+        &DEGREES,
+        &NUMBERS,
+        &TEXT,
+        &REGEX,
+        &INTERVALS,
+        &CALENDAR,
+        &BUCKETS,
+        &STRPTIME,
+        &LISTS,
+        &OVERLAPS,
+        &PG_TYPES,
+        &ENCODINGS,
+        &IDENTIFIERS,
+        &NORMALIZATION,
+        &BYTE_STRINGS,
     ];
     topics.into_iter().flatten()
 }
@@ -74,8 +103,11 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.push(version::version());
     functions.push(found_relation::found_relation());
     functions.extend(random::functions());
+    functions.push(sleep::pg_sleep());
     functions.extend(users::functions());
     untyped_literals::replace(functions);
+    let syntax = overloads::replace(functions);
+    state.expr_planners().get_or_insert_default().insert(0, Arc::new(syntax));
     state
 }
 

@@ -1,11 +1,12 @@
-//! Functions on numbers: buckets of equal width, factorials, common divisors and multiples, signs, scales, infinity and
-//! bit counts.
+//! Functions on numbers: buckets of equal width, factorials, common divisors and multiples, signs, scales, infinity,
+//! bit counts, and counts of nulls.
 
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, Decimal128Array, Float64Array, Int32Array, Int64Array,
 };
+use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::compute::kernels::arity::{try_binary, try_unary};
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Float64Type, Int64Type, i256};
@@ -13,15 +14,21 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 
 use super::super::arithmetic::overflow;
-use super::definition::ArgumentType::{Any, Bytes, Double, Exact, Floating, Integer, Interval, Timestamp};
+use super::definition::ArgumentType::{
+    Any, Bytes, Double, Exact, Floating, Integer, Interval, List, Timestamp, VariadicAny,
+};
 use super::definition::{Definition, booleans, integers, result};
+use super::thresholds::bucket_of_thresholds;
 
-pub(super) const FUNCTIONS: [Definition; 10] = [
+pub(super) const FUNCTIONS: [Definition; 13] = [
     Definition {
         name: "width_bucket",
-        arguments: &[&[Exact, Exact, Exact, Integer], &[Double, Double, Double, Integer]],
+        arguments: &[&[Exact, Exact, Exact, Integer], &[Double, Double, Double, Integer], &[Any, List]],
         result: result::integer,
-        compute: width_bucket,
+        compute: |arguments| match arguments {
+            [operand, thresholds] => bucket_of_thresholds(operand, thresholds),
+            _ => width_bucket(arguments),
+        },
     },
     Definition { name: "factorial", arguments: &[&[Integer]], result: integral_decimal, compute: factorial },
     Definition {
@@ -39,6 +46,26 @@ pub(super) const FUNCTIONS: [Definition; 10] = [
     Definition { name: "sign", arguments: &[&[Double]], result: result::double, compute: sign },
     Definition { name: "scale", arguments: &[&[Exact]], result: result::integer, compute: scale },
     Definition { name: "min_scale", arguments: &[&[Exact]], result: result::integer, compute: min_scale },
+    // All values of a column have one scale, so no digits can be removed from a value. `taut_sql` removes the zeros of
+    // a literal.
+    Definition {
+        name: "trim_scale",
+        arguments: &[&[Exact]],
+        result: |types| types[0].clone(),
+        compute: |numbers| Ok(Arc::clone(&numbers[0])),
+    },
+    Definition {
+        name: "num_nulls",
+        arguments: &[&[Any, VariadicAny]],
+        result: result::integer,
+        compute: |values| counts(values, true),
+    },
+    Definition {
+        name: "num_nonnulls",
+        arguments: &[&[Any, VariadicAny]],
+        result: result::integer,
+        compute: |values| counts(values, false),
+    },
     Definition {
         name: "isfinite",
         arguments: &[&[Floating], &[Exact], &[Timestamp], &[Interval]],
@@ -273,6 +300,15 @@ fn bit_count(values: &[ArrayRef]) -> Result<ArrayRef> {
     let numbers = cast(&values[0], &DataType::Int64)?;
     let bits = |number: i64| i64::from((number.cast_unsigned() << unused_bits).count_ones());
     Ok(Arc::new(numbers.as_primitive::<Int64Type>().unary::<_, Int64Type>(bits)))
+}
+
+/// Returns the number of arguments that are null, or that are not null, for each row.
+fn counts(values: &[ArrayRef], of_nulls: bool) -> Result<ArrayRef> {
+    // An array of the null type has no bitmap, but its values are null.
+    let nulls: Vec<_> = values.iter().map(|array| array.logical_nulls()).collect();
+    let is_null = |nulls: &Option<NullBuffer>, row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    let count = |row: usize| nulls.iter().filter(|nulls| is_null(nulls, row) == of_nulls).count() as i32;
+    integers((0..values[0].len()).map(|row| Ok(Some(count(row)))))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@
 //! Back references and lookaround assertions are errors.
 //!
 //! `regexp_matches`, `regexp_full_match` and `regexp_extract_all` are functions of DuckDB. By default, their dot does
-//! not match a line feed.
+//! not match a line feed. PostgreSQL's `regexp_matches`, which returns rows, is `taut_regexp_matches` here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, Int64Array, ListBuilder, StringViewArray, StringViewBuilder,
 };
-use datafusion::arrow::datatypes::Int64Type;
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::{Result, exec_err};
 use regex::{Captures, Regex, RegexBuilder};
 
@@ -36,7 +36,10 @@ use super::definition::ArgumentType::{Integer, Text};
 use super::definition::{Definition, complete_rows, result, texts};
 use super::regex_syntax::translated;
 
-pub(super) const FUNCTIONS: [Definition; 10] = [
+/// Function that returns all matches. `taut_sql` unnests it for `regexp_matches` in `FROM` or with the flag `g`.
+const ALL_MATCHES: &str = "taut_regexp_matches";
+
+pub(super) const FUNCTIONS: [Definition; 11] = [
     Definition {
         name: "regexp_match",
         arguments: &[&[Text, Text], &[Text, Text, Text]],
@@ -54,6 +57,12 @@ pub(super) const FUNCTIONS: [Definition; 10] = [
         arguments: &[&[Text, Text], &[Text, Text, Text]],
         result: result::boolean,
         compute: |arguments| matching(arguments, "regexp_matches"),
+    },
+    Definition {
+        name: ALL_MATCHES,
+        arguments: &[&[Text, Text], &[Text, Text, Text]],
+        result: |types| DataType::List(Arc::new(Field::new_list_field(result::texts(types), true))),
+        compute: groups_of_matches,
     },
     Definition {
         name: "regexp_full_match",
@@ -168,7 +177,7 @@ fn compile(function: &'static str, pattern: &str, flags: &str) -> Result<Pattern
     let (mut dot_matches_line, mut has_line_anchors) = (!OF_DUCKDB.contains(&function), false);
     for flag in flags.chars() {
         match flag {
-            'g' if function == "regexp_replace" => is_global = true,
+            'g' if ["regexp_replace", ALL_MATCHES].contains(&function) => is_global = true,
             'g' => return exec_err!("{function}() does not support the \"global\" option"),
             'i' => ignores_case = true,
             'c' => ignores_case = false,
@@ -280,14 +289,47 @@ fn first_match(arguments: &[ArrayRef]) -> Result<ArrayRef> {
             None => None,
         };
         match found {
-            Some(groups) => {
-                let skipped = usize::from(groups.len() > 1);
-                lists.append_value(groups.iter().skip(skipped).map(|group| group.map(|group| group.as_str())));
-            }
+            Some(groups) => lists.append_value(returned_groups(&groups)),
             None => lists.append_null(),
         }
     }
     Ok(Arc::new(lists.finish()))
+}
+
+/// Returns the groups of a match, or the whole match if the pattern has no groups.
+fn returned_groups<'a>(found: &Captures<'a>) -> Vec<Option<&'a str>> {
+    let skipped = usize::from(found.len() > 1);
+    found.iter().skip(skipped).map(|group| group.map(|group| group.as_str())).collect()
+}
+
+/// Returns the groups of each match, without the flag `g` only those of the first.
+fn groups_of_matches(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new(ALL_MATCHES);
+    let mut lists = ListBuilder::new(ListBuilder::new(StringViewBuilder::new()));
+    for row in RegexRow::all(arguments) {
+        let Some(row) = row else {
+            lists.append_null();
+            continue;
+        };
+        let Pattern { regex, is_global } = patterns.get(row.text(1), row.text(2))?;
+        let search = Search { regex, text: row.text(0) };
+        for found in search.matches(0).take(if *is_global { usize::MAX } else { 1 }) {
+            lists.values().append_value(returned_groups(&found));
+        }
+        lists.append(true);
+    }
+    Ok(Arc::new(lists.finish()))
+}
+
+/// Returns the first group of the first match, or the whole match if the pattern has no groups.
+pub(super) fn first_parts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
+    let mut patterns = Patterns::new("substring");
+    let parts = RegexRow::all(arguments).map(|row| {
+        let Some(row) = row else { return Ok(None) };
+        let found = patterns.get(row.text(1), "")?.regex.captures(row.text(0));
+        Ok(found.and_then(|groups| returned_groups(&groups)[0]))
+    });
+    Ok(Arc::new(parts.collect::<Result<StringViewArray>>()?))
 }
 
 /// Returns one group of every match.

@@ -13,13 +13,17 @@ use datafusion::common::{Result, exec_err};
 
 use super::definition::ArgumentType::{Any, AsText, Bytes, Integer, List, Text};
 use super::definition::{Definition, complete_rows, integers, map_text, result, texts};
+use super::encodings;
 
 pub(super) const FUNCTIONS: [Definition; 15] = [
     Definition {
         name: "character_length",
-        arguments: &[&[Text], &[Bytes], &[List]],
+        arguments: &[&[Text], &[Bytes], &[List], &[Bytes, Text], &[Text, Text]],
         result: result::integer,
-        compute: lengths,
+        compute: |arguments| match arguments {
+            [bytes, encoding] => encodings::lengths(bytes, encoding),
+            _ => lengths(arguments),
+        },
     },
     Definition {
         name: "lpad",

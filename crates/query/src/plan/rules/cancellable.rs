@@ -17,7 +17,7 @@ use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizer
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::operators::Interrupt;
-use crate::runtime::session_value::session_value;
+use crate::runtime::cancellation::StatementCancellation;
 
 /// A rule with checks for cancellation.
 #[derive(Debug)]
@@ -40,20 +40,14 @@ pub fn physical_rules(
     rules.into_iter().map(|rule| Arc::new(Cancellable(rule)) as _).collect()
 }
 
-/// Lets the planning rules of a session state check whether the statement was cancelled.
-pub fn set_interrupt(state: &mut SessionState, interrupt: Interrupt) {
-    state.config_mut().options_mut().extensions.insert(PlanningInterrupt(interrupt));
+/// Lets the planning rules and the functions of a session state check whether the statement was cancelled.
+pub fn set_interrupt(state: &mut SessionState, interrupt: &Interrupt) {
+    let cancellation = StatementCancellation(interrupt.cancellation().clone());
+    state.config_mut().options_mut().extensions.insert(cancellation);
 }
 
-/// Cancellation of the statement during planning. It is stored as an extension of the settings, although it is not a
-/// setting, because rules have access to nothing else.
-#[derive(Clone, Debug)]
-struct PlanningInterrupt(Interrupt);
-
-session_value!(PlanningInterrupt, "taut_planning_interrupt");
-
 fn check(options: &ConfigOptions) -> Result<()> {
-    options.extensions.get::<PlanningInterrupt>().map_or(Ok(()), |interrupt| interrupt.0.check())
+    options.extensions.get::<StatementCancellation>().map_or(Ok(()), |statement| statement.0.check())
 }
 
 impl AnalyzerRule for Cancellable<dyn AnalyzerRule + Send + Sync> {
