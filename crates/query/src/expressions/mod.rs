@@ -58,7 +58,7 @@ pub fn session_state() -> SessionStateBuilder {
     let engine = SessionStateBuilder::new().with_default_features();
     let replaced = signed_results::with_signed_results(arithmetic::with_exact_functions(engine));
     let mut replaced = dates::with_dates(domains::with_domains(replaced));
-    replaced.expr_planners().get_or_insert_default().insert(0, Arc::new(operand_types::BooleanLiterals));
+    replaced.expr_planners().get_or_insert_default().insert(0, Arc::new(operand_types::TypedLiterals));
     let functions = functions::with_functions(aggregates::with_aggregates(replaced));
     schemas::with_schemas(sequences::with_sequences(functions))
 }

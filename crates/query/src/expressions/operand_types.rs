@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Cast, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Union, cast, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::bytes::is_bytes;
 use super::casts::CheckedCast;
@@ -63,19 +64,29 @@ impl AnalyzerRule for OperandTypes {
     }
 }
 
-/// Planner that casts a string literal to boolean if the other operand is a boolean. DataFusion determines the type of
-/// a comparison in a select list before [`OperandTypes`] runs, and has no implicit cast from text to boolean.
+/// Planner that casts a string literal to boolean if it is compared with a boolean, and to bytes if it is concatenated
+/// with bytes. DataFusion determines the type of an operation in a select list before [`OperandTypes`] runs. It has no
+/// implicit cast from text to boolean, and concatenates text and bytes as text.
 #[derive(Debug)]
-pub struct BooleanLiterals;
+pub struct TypedLiterals;
 
-impl ExprPlanner for BooleanLiterals {
+impl ExprPlanner for TypedLiterals {
     fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         let RawBinaryExpr { op, mut left, mut right } = raw;
-        let is_boolean = |other: &Expr| other.get_type(schema).is_ok_and(|data_type| data_type == DataType::Boolean);
-        if is_string_literal(&right) && is_boolean(&left) {
-            right = cast(right, DataType::Boolean);
-        } else if is_string_literal(&left) && is_boolean(&right) {
-            left = cast(left, DataType::Boolean);
+        let is_concatenation = matches!(op, BinaryOperator::StringConcat);
+        let literal_type = |other: &Expr| {
+            let other = other.get_type(schema).ok()?;
+            let has_type = if is_concatenation { is_bytes(&other) } else { other == DataType::Boolean };
+            has_type.then_some(other)
+        };
+        if is_string_literal(&right)
+            && let Some(literal_type) = literal_type(&left)
+        {
+            right = cast(right, literal_type);
+        } else if is_string_literal(&left)
+            && let Some(literal_type) = literal_type(&right)
+        {
+            left = cast(left, literal_type);
         }
         Ok(PlannerResult::Original(RawBinaryExpr { op, left, right }))
     }

@@ -25,6 +25,7 @@
 //!   normalize(x, NFD)             normalize(x, 'NFD')
 //!   x IS NOT NFD NORMALIZED       (NOT is_normalized(x, 'NFD'))
 //!   trim_scale(1.50)              trim_scale(1.5)
+//!   U&'d\0061ta'                  'data'
 //!   localtimestamp                cast(now() AS timestamp)
 //!   x AT TIME ZONE 'UTC'          timezone('UTC', x)
 //! ```
@@ -135,6 +136,11 @@ pub(super) fn rewrite(expression: &mut Expr) {
                     array: false,
                     format: None,
                 };
+            }
+        }
+        Expr::Value(literal) => {
+            if let Value::UnicodeStringLiteral(text) = &mut literal.value {
+                literal.value = Value::SingleQuotedString(std::mem::take(text));
             }
         }
         Expr::IsNormalized { expr, form, negated } => {

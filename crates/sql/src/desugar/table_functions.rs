@@ -110,7 +110,12 @@ fn rewrite_table(table: &mut TableFactor, follows_tables: bool) -> ControlFlow<S
     let mut columns = names(alias.as_ref(), &name, arrays.len()).into_iter();
     let mut projection: Vec<SelectItem> = Vec::new();
     let unnested = |array: Expr| syntax::call(UNNEST, vec![array]);
-    let lengths: Vec<Expr> = arrays.iter().map(|array| syntax::call("cardinality", vec![array.clone()])).collect();
+    // The elements of the array of matches are arrays, whose elements `cardinality` would count.
+    let length = |array: &Expr| match name == MATCHES {
+        true => syntax::call("array_length", vec![array.clone(), syntax::integer(1)]),
+        false => syntax::call("cardinality", vec![array.clone()]),
+    };
+    let lengths: Vec<Expr> = arrays.iter().map(length).collect();
     for array in arrays {
         let alias = columns.next().unwrap_or_else(|| Ident::new(&name));
         projection.push(SelectItem::ExprWithAlias { expr: unnested(array), alias });

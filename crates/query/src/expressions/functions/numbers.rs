@@ -51,7 +51,7 @@ pub(super) const FUNCTIONS: [Definition; 13] = [
     Definition {
         name: "trim_scale",
         arguments: &[&[Exact]],
-        result: |types| types[0].clone(),
+        result: |types| if types[0].is_integer() { integral_decimal(types) } else { types[0].clone() },
         compute: |numbers| Ok(Arc::clone(&numbers[0])),
     },
     Definition {
