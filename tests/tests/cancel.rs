@@ -49,6 +49,7 @@ const STATEMENTS: &[(&str, &str)] = &[
         "nested loop, anti",
         "SELECT count(*) FROM s a WHERE NOT EXISTS (SELECT 1 FROM s b WHERE a.i * 7 < b.i - 10000000)",
     ),
+    ("sleep", "SELECT pg_sleep(i) FROM s WHERE i > 100"),
     ("cross join", "SELECT count(*) FROM s a, s b, s c WHERE a.i + b.i + c.i < 0"),
     ("sort", "SELECT a.i FROM s a, s b ORDER BY a.i * 31 % 1009, b.i * 17 % 2003"),
     ("first rows", "SELECT a.i FROM s a, s b ORDER BY a.i * 31 % 1009, b.i * 17 % 2003 LIMIT 10"),

@@ -1,5 +1,7 @@
 //! The SQL dialect of statements and expressions.
 
+mod string_calls;
+
 use std::any::TypeId;
 
 use datafusion_sql::sqlparser::ast::{BinaryOperator, Expr};
@@ -9,7 +11,6 @@ use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 use datafusion_sql::sqlparser::tokenizer::Token;
 
 use crate::error::SqlError;
-use crate::string_calls;
 
 /// PostgreSQL's dialect with syntax of DuckDB: `FROM` before `SELECT`, `* EXCLUDE`, `* REPLACE`, `ORDER BY ALL`, `//`,
 /// and a comma after the last item of a list.

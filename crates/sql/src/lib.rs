@@ -67,7 +67,6 @@ mod replaced_columns;
 mod same_names;
 mod settings;
 mod statement;
-mod string_calls;
 mod syntax;
 mod tokens;
 mod types;

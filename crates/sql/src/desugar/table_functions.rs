@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A function that splits a text into rows becomes the one that returns an array: `string_to_table(s, ',')` becomes
-//! `unnest(string_to_array(s, ','))`, also in a select list. So does PostgreSQL's `regexp_matches`. In a select list, it
-//! is recognized by the flag `g`, because DuckDB's `regexp_matches` returns a boolean.
+//! `unnest(string_to_array(s, ','))`, also in a select list. So does PostgreSQL's `regexp_matches`. In a select list,
+//! the flag `g` distinguishes it from DuckDB's `regexp_matches`, which returns a boolean.
 
 use std::ops::ControlFlow;
 

@@ -90,8 +90,8 @@ fn find(name: &str) -> Option<(&'static str, Width)> {
     ENCODINGS.iter().find(|(encoding, _)| letters(encoding) == name).copied()
 }
 
-/// Returns the text unchanged if it is ASCII, and the encoding has a conversion to ASCII. The encoding of text is UTF-8,
-/// which has none.
+/// Returns the text unchanged if it is ASCII, and the encoding has a conversion to ASCII. The encoding of text, UTF-8,
+/// has none.
 fn to_ascii(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let encoding = |row: usize| match arguments.get(1) {
         None => Ok(("UTF8", Width::Utf8)),

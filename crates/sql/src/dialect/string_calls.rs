@@ -88,7 +88,7 @@ fn parse_trim(parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use crate::dialect::parse_expression;
+    use super::super::parse_expression;
 
     #[test]
     fn calls_are_those_of_postgresql() {
