@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, ListArray, PrimitiveArray, Scalar,
-    UInt64Array, new_empty_array,
+    UInt32Array, UInt64Array, new_empty_array,
 };
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::kernels::cmp::distinct;
@@ -89,11 +89,11 @@ fn filled(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         if i32::try_from(rows.len() + length).is_err() {
             return exec_err!("array size exceeds the maximum allowed ({FILLED_ELEMENTS_MAX})");
         }
-        rows.resize(rows.len() + length, row as u64);
+        rows.resize(rows.len() + length, row as u32);
         lengths.push(length);
     }
     let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
-    let elements = take(values, &UInt64Array::from(rows), None)?;
+    let elements = take(values, &UInt32Array::from(rows), None)?;
     Ok(Arc::new(ListArray::try_new(field, OffsetBuffer::from_lengths(lengths), elements, None)?))
 }
 
