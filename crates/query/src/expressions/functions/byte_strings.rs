@@ -7,7 +7,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{ArrayRef, AsArray, BinaryViewArray};
 use datafusion::arrow::datatypes::Int64Type;
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{DataFusionError, Result, exec_err};
 use memchr::memmem;
 
 use super::super::bytes::read;
@@ -52,7 +52,9 @@ pub(super) static OF_TEXT: [Definition; 7] = [
         name: "bit_length",
         arguments: &[&[Bytes]],
         result: result::integer,
-        compute: |arguments| of_rows(arguments, |row| Ok(8 * row.bytes(0).len() as i32)),
+        compute: |arguments| {
+            of_rows(arguments, |row| i32::try_from(8 * row.bytes(0).len()).map_err(|_| out_of_range()))
+        },
     },
     Definition {
         name: "btrim",
@@ -222,6 +224,10 @@ fn substrings(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     })
 }
 
+fn out_of_range() -> DataFusionError {
+    ArrowError::ArithmeticOverflow("integer out of range".to_owned()).into()
+}
+
 /// Replaces the bytes from the position that is the third argument. Their number is the fourth argument, or the length
 /// of the replacement.
 fn overlaid(row: &BytesRow<'_>) -> Result<Vec<u8>> {
@@ -231,7 +237,7 @@ fn overlaid(row: &BytesRow<'_>) -> Result<Vec<u8>> {
     }
     let length = if row.arguments.len() > 3 { row.integer(3) } else { replacement.len() as i64 };
     let Some(end) = start.checked_add(length).filter(|end| i32::try_from(*end).is_ok()) else {
-        return Err(ArrowError::ArithmeticOverflow("integer out of range".to_owned()).into());
+        return Err(out_of_range());
     };
     Ok([between(bytes, 1, start), replacement, between(bytes, end, i64::MAX)].concat())
 }
