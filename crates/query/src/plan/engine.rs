@@ -168,9 +168,9 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 /// DataFusion's optimizer rules with Taut's rules. Comparisons of dates follow the simplifier, which computes their
 /// constants. The join order follows filter pushdown: only then are joins adjacent, without filters between them, and
 /// the predicates of each scan known. Keys of joins are prepared, and joins eliminated, when scans read only the
-/// columns in use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN` lists. The rule
-/// that pushes filters down does not move conditions on groups. Rules that use functional dependencies do not use wrong
-/// dependencies.
+/// columns in use. Repeated orders are removed last. The rule that simplifies expressions does not merge `IN` lists.
+/// The rule that pushes filters down does not move conditions on groups. Rules that use functional dependencies do not
+/// use wrong dependencies.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let wrapped = |rule: Arc<dyn OptimizerRule + Send + Sync>| -> Arc<dyn OptimizerRule + Send + Sync> {
         match rule.name() {
