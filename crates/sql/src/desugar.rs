@@ -3,7 +3,6 @@
 mod array_subqueries;
 mod asof_joins;
 mod clauses;
-mod date_patterns;
 mod expression_names;
 mod fetch;
 mod frame_exclusion;
@@ -16,6 +15,7 @@ mod hypothetical_ranks;
 mod merged_columns;
 mod operators;
 mod output_names;
+mod pattern_arguments;
 mod patterns;
 mod pivots;
 mod qualified_wildcards;
@@ -153,7 +153,7 @@ impl VisitorMut for Desugar {
             system_catalogs::remove_schema(function);
             refused::check_count(function)?;
             hypothetical_ranks::check(function)?;
-            date_patterns::translate_fractions(function);
+            pattern_arguments::translate_fractions(function);
             operators::use_datafusion_name(function);
             function_names::name_sequence(function);
             self.function_depth -= 1;
@@ -173,7 +173,7 @@ impl VisitorMut for Desugar {
         operators::rewrite(expression);
         regroup_distinct_from(expression);
         row_values::rewrite_comparison(expression);
-        date_patterns::rewrite(expression)
+        pattern_arguments::rewrite(expression)
     }
 }
 

@@ -14,9 +14,9 @@ mod zones;
 use std::sync::Arc;
 
 pub(super) use interval::{divided_interval, interpolated_interval};
-pub(super) use parse::zone;
+pub(super) use parse::{offset_seconds, zone};
 pub(super) use parts::{as_intervals, date_part};
-pub(super) use zones::{instants_of_local_times, shift_instant, timezone};
+pub(super) use zones::{instants_of_local_times, read_zone, shift_instant, timezone};
 
 use datafusion::arrow::array::{
     ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, StringViewBuilder, Time64MicrosecondArray,

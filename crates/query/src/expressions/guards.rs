@@ -232,7 +232,7 @@ fn may_fail(expression: &Expr, schema: &DFSchema) -> Result<bool> {
             Expr::ScalarFunction(call) => {
                 is_checked_function(&call.func)
                     || has_domain(&call.func)
-                    || matches!(call.func.name(), "to_date" | "to_timestamp_micros")
+                    || matches!(call.func.name(), "to_date" | "to_number" | "to_timestamp" | "to_timestamp_micros")
             }
             Expr::Cast(Cast { expr, field }) => is_text(&expr.get_type(schema)?) && !is_text(field.data_type()),
             _ => false,

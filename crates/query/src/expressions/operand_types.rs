@@ -188,7 +188,7 @@ pub fn coerce_operands(expression: Expr, schema: &DFSchema) -> Result<Transforme
         }
         // DataFusion would ignore the pattern. As for other intervals, the function does not exist.
         Expr::ScalarFunction(mut call)
-            if call.func.name() == "to_char"
+            if call.func.name() == "strftime"
                 && call
                     .args
                     .first()

@@ -8,7 +8,9 @@
 //!   timestamptz::date            timezone(zone, timestamptz)::date
 //!   '2024-07-01 10:00'::timestamptz, timestamptz::text    by way of the type timestamp in the zone, which casts use
 //!   timestamptz + interval       shift_instant(zone, timestamptz, interval)
-//!   extract(hour from timestamptz), date_trunc, to_char   of timezone(zone, timestamptz)
+//!   extract(hour from timestamptz), date_trunc   of timezone(zone, timestamptz)
+//!   to_char(timestamptz, pattern)   to_char(timestamptz in the zone, pattern)
+//!   to_timestamp(text, pattern)   to_timestamp(text, pattern, zone)
 //! ```
 //!
 //! Check conditions, generated columns and expressions of indexes are planned without the rule, in UTC: rows that are
@@ -241,13 +243,18 @@ fn zoned_call(mut call: ScalarFunction, schema: &DFSchema, zone: &Zone) -> Resul
         "current_time" => {
             return Ok(Transformed::yes(cast(zone.convert(now()), DataType::Time64(TimeUnit::Microsecond))));
         }
-        // Both read a time in UTC. `to_timestamp` with a pattern is a call of the second function.
+        // Both read a time in UTC. `to_timestamp` with a pattern of `strftime` is a call of the second function.
         "make_timestamptz" | "to_timestamp_micros" if call.args.len() > 1 => {
             let utc = instant(Expr::ScalarFunction(call), schema)?;
             let local = TIMEZONE.call(vec![lit(UTC), utc]);
             return Ok(Transformed::yes(zone.convert(local)));
         }
+        // The text may have an offset, so the function itself applies the zone.
+        "to_timestamp" if call.args.len() == 2 => call.args.push(zone.argument.clone()),
         "to_char" if is_instant_at(&call, 0)? => {
+            call.args[0] = cast(std::mem::take(&mut call.args[0]), zone.data_type.clone());
+        }
+        "strftime" if is_instant_at(&call, 0)? => {
             call.args[0] = zone.convert(instant(call.args[0].clone(), schema)?);
         }
         "concat" | "concat_ws" | "format" => {

@@ -50,7 +50,7 @@ const MACROS: [(&str, usize, &str); 81] = [
     ),
     ("date_add", 2, "$1 + $2"),
     ("day", 1, "CAST(extract(day FROM $1) AS bigint)"),
-    ("dayname", 1, "to_char($1, '%A')"),
+    ("dayname", 1, "strftime($1, '%A')"),
     ("dayofmonth", 1, "CAST(extract(day FROM $1) AS bigint)"),
     ("dayofweek", 1, "CAST(extract(dow FROM $1) AS bigint)"),
     ("dayofyear", 1, "CAST(extract(doy FROM $1) AS bigint)"),
@@ -87,7 +87,7 @@ const MACROS: [(&str, usize, &str); 81] = [
     ("millisecond", 1, "CAST(trunc(extract(milliseconds FROM $1)) AS bigint)"),
     ("minute", 1, "CAST(extract(minute FROM $1) AS bigint)"),
     ("month", 1, "CAST(extract(month FROM $1) AS bigint)"),
-    ("monthname", 1, "to_char($1, '%B')"),
+    ("monthname", 1, "strftime($1, '%B')"),
     (
         "col_description",
         2,

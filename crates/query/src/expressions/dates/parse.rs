@@ -53,7 +53,7 @@ impl Instant {
 
 /// Returns the offset of a zone from UTC in seconds at a local time. If a clock change skips this local time, returns
 /// the offset before the change.
-pub(super) fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
+pub fn offset_seconds(zone: &Tz, local: NaiveDateTime) -> Option<i64> {
     let offset = match zone.offset_from_local_datetime(&local) {
         chrono::LocalResult::Single(offset) => offset,
         // If a local time occurs twice, uses the later instant, which is in standard time.

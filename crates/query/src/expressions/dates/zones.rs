@@ -187,8 +187,11 @@ impl ShiftInstant {
     }
 }
 
-/// A zone by name, or by an offset with the sign of POSIX.
-fn read_zone(text: &str) -> Result<Tz, ArrowError> {
+/// Returns a zone by name, or by an offset with the sign of POSIX.
+///
+/// # Errors
+/// If there is no such zone.
+pub fn read_zone(text: &str) -> Result<Tz, ArrowError> {
     let text = text.trim();
     let inverted = match text.as_bytes().first() {
         Some(b'+') => format!("-{}", &text[1..]),

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 use taut_types::LogicalType;
 
 use super::super::bytes::is_bytes;
-use super::super::dates::is_text;
+use super::super::dates::{is_difference, is_temporal, is_text};
 
 /// Type of an argument that a function accepts. The descriptions have the accepted types, then the type to which the
 /// argument is cast. Null is always accepted.
@@ -36,6 +36,8 @@ pub(super) enum ArgumentType {
     Timestamp,
     /// A date, a timestamp or text, as a timestamp. It has a time zone if the argument has one.
     DateOrTimestamp,
+    /// A date, a time, a timestamp, an interval or a difference of two timestamps, in its own type.
+    Temporal,
     /// An interval or a difference of two timestamps, in its own type, or text, as an interval.
     Interval,
     /// An array, in its own type.
@@ -73,6 +75,7 @@ impl ArgumentType {
                 DataType::Timestamp(_, Some(_)) => Some(LogicalType::TimestampTz.arrow()),
                 _ => Self::Timestamp.accepted(from),
             },
+            Self::Temporal => own_if(is_temporal(from) || is_difference(from)),
             Self::Interval if is_text(from) => Some(self.type_of_null()),
             Self::Interval => own_if(matches!(from, DataType::Interval(_) | DataType::Duration(_))),
             Self::List => own_if(matches!(from, DataType::List(_))),
@@ -92,7 +95,7 @@ impl ArgumentType {
             Self::Double | Self::Floating => DataType::Float64,
             Self::Exact => DataType::Decimal128(38, 0),
             Self::Date => DataType::Date32,
-            Self::Timestamp | Self::DateOrTimestamp => LogicalType::Timestamp.arrow(),
+            Self::Timestamp | Self::DateOrTimestamp | Self::Temporal => LogicalType::Timestamp.arrow(),
             Self::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
             Self::List => DataType::List(Arc::new(Field::new_list_field(DataType::Null, true))),
             Self::Any | Self::VariadicAny => DataType::Null,

@@ -7,6 +7,7 @@ mod buckets;
 mod byte_strings;
 mod calendar;
 mod concat;
+mod date_patterns;
 mod definition;
 mod degrees;
 mod encoding;
@@ -29,9 +30,13 @@ mod random;
 mod regex;
 mod regex_syntax;
 mod sleep;
+mod strftime;
 mod strptime;
+mod substring;
 mod text;
 mod thresholds;
+mod to_char;
+mod to_number;
 mod truncation;
 mod type_names;
 mod untyped_literals;
@@ -48,7 +53,8 @@ pub use self::type_names::name_in_postgres;
 
 use self::definition::Definition;
 
-static FORMAT: [Definition; 2] = [format::FORMAT, number_patterns::NUMBER_TO_CHAR];
+static FORMAT: [Definition; 1] = [format::FORMAT];
+static PATTERNS: [Definition; 2] = to_char::FUNCTIONS;
 static ENCODING: [Definition; 2] = encoding::FUNCTIONS;
 static DEGREES: [Definition; 8] = degrees::FUNCTIONS;
 static NUMBERS: [Definition; 13] = numbers::FUNCTIONS;
@@ -67,8 +73,9 @@ static OVERLAPS: [Definition; 1] = overlaps::FUNCTIONS;
 static PG_TYPES: [Definition; 1] = pg_types::FUNCTIONS;
 
 fn definitions() -> impl Iterator<Item = &'static Definition> {
-    let topics: [&'static [Definition]; 17] = [
+    let topics: [&'static [Definition]; 18] = [
         &FORMAT,
+        &PATTERNS,
         &ENCODING,
         &DEGREES,
         &NUMBERS,
@@ -97,6 +104,8 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.extend(type_names::functions());
     functions.push(truncation::date_trunc());
     functions.push(instants::to_timestamp());
+    functions.push(strftime::strftime());
+    functions.push(to_number::to_number());
     functions.push(concat::concat());
     functions.push(now());
     functions.push(now::clock_timestamp());

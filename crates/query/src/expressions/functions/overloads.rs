@@ -23,7 +23,7 @@ use super::super::bytes::is_bytes;
 use super::super::dates::is_text;
 use super::byte_strings::OF_TEXT;
 use super::definition::Definition;
-use super::patterns::SUBSTRING;
+use super::substring::SUBSTRING;
 
 /// Replaces the functions among `functions`. Returns the planner of their SQL syntax, such as `position(a IN b)`, for
 /// which DataFusion's planner would use its own functions.

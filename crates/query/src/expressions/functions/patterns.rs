@@ -1,85 +1,97 @@
-//! `substring(text FROM pattern)`, with a regular expression, and `substring(text FROM pattern FOR escape)`, with a
-//! pattern of `SIMILAR TO`.
+//! What the patterns of numbers and of dates have in common: literal text, and the suffixes of ordinal numbers.
 
-use std::sync::Arc;
+use datafusion::common::Result;
 
-use datafusion::arrow::array::{ArrayRef, StringViewArray};
-use datafusion::common::{Result, exec_err};
-use regex::Regex;
-
-use super::super::similar_to;
-use super::definition::ArgumentType::Text;
-use super::definition::{Definition, complete_rows, result, texts};
-use super::regex::first_parts;
-
-/// The function for patterns. `substr` is DataFusion's name of `substring`.
-pub(super) static SUBSTRING: Definition = Definition {
-    name: "substr",
-    arguments: &[&[Text, Text], &[Text, Text, Text]],
-    result: result::text,
-    compute: |arguments| match arguments.len() {
-        2 => first_parts(arguments),
-        _ => similar_parts(arguments),
-    },
-};
-
-/// Returns the part of each text between the separators of its pattern, or the whole text if the pattern has none. The
-/// result is null if the pattern does not match the whole text.
-fn similar_parts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
-    // Usually all rows have the same pattern.
-    let mut last: Option<(&str, &str, Regex)> = None;
-    let parts = complete_rows(arguments).map(|row| {
-        let Some(row) = row else { return Ok(None) };
-        let [text, pattern, escape] = [0, 1, 2].map(|index| texts(&arguments[index]).value(row));
-        let regex = match last.take() {
-            Some((last_pattern, last_escape, regex)) if (last_pattern, last_escape) == (pattern, escape) => regex,
-            _ => compiled(pattern, escape)?,
-        };
-        let found = regex.captures(text).and_then(|groups| groups.get(groups.len() - 1));
-        last = Some((pattern, escape, regex));
-        Ok(found.map(|part| part.as_str()))
-    });
-    Ok(Arc::new(parts.collect::<Result<StringViewArray>>()?))
+/// Parser of a column of patterns. It parses equal patterns in consecutive rows once.
+#[derive(Debug)]
+pub(super) struct ParsedPatterns<P> {
+    parse: fn(&str) -> Result<P>,
+    last: Option<(String, P)>,
 }
 
-fn compiled(pattern: &str, escape: &str) -> Result<Regex> {
-    let mut characters = escape.chars();
-    let escape = characters.next();
-    if characters.next().is_some() {
-        return exec_err!("invalid escape string");
+impl<P> ParsedPatterns<P> {
+    pub fn new(parse: fn(&str) -> Result<P>) -> Self {
+        Self { parse, last: None }
     }
-    match Regex::new(&similar_to::regex(pattern, escape)?) {
-        Ok(regex) => Ok(regex),
-        Err(error) => {
-            let reason = error.to_string();
-            exec_err!("invalid regular expression: {}", reason.lines().last().unwrap_or_default().trim())
+
+    /// Returns the parsed pattern.
+    ///
+    /// # Errors
+    /// If `text` is not a valid pattern.
+    pub fn get(&mut self, text: &str) -> Result<&P> {
+        let last = match self.last.take() {
+            Some(last) if last.0 == text => last,
+            _ => (text.to_owned(), (self.parse)(text)?),
+        };
+        Ok(&self.last.insert(last).1)
+    }
+}
+
+/// Splits the literal text at the start of a pattern from the rest of the pattern. The text is one character, or is
+/// enclosed in double quotes. A backslash before a double quote makes the quote an ordinary character. Within quotes,
+/// this holds for any character.
+pub(super) fn literal(pattern: &str) -> (String, &str) {
+    let Some(quoted) = pattern.strip_prefix('"') else {
+        let text = if pattern.starts_with("\\\"") { &pattern[1..] } else { pattern };
+        let length = text.chars().next().map_or(0, char::len_utf8);
+        return (text[..length].to_owned(), &text[length..]);
+    };
+    let mut text = String::new();
+    let mut characters = quoted.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => break,
+            '\\' => text.push(characters.next().unwrap_or('\\')),
+            _ => text.push(character),
         }
     }
+    (text, characters.as_str())
+}
+
+/// Whether the start of a pattern is a keyword, which is written in capitals or in small letters.
+pub(super) fn starts_with_keyword(pattern: &str, keyword: &str) -> bool {
+    pattern.get(..keyword.len()).is_some_and(|start| {
+        start == keyword
+            || (start.eq_ignore_ascii_case(keyword) && !start.bytes().any(|letter| letter.is_ascii_uppercase()))
+    })
+}
+
+/// Returns the suffix of an ordinal number: `st`, `nd`, `rd` or `th`. `digits` ends with the last digit of the number.
+pub(super) fn ordinal_suffix(digits: &str, is_upper: bool) -> &'static str {
+    let mut last = digits.bytes().rev();
+    let suffixes = match (last.next(), last.next()) {
+        (_, Some(b'1')) => ["th", "TH"],
+        (Some(b'1'), _) => ["st", "ST"],
+        (Some(b'2'), _) => ["nd", "ND"],
+        (Some(b'3'), _) => ["rd", "RD"],
+        _ => ["th", "TH"],
+    };
+    suffixes[usize::from(is_upper)]
 }
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::AsArray;
-
     use super::*;
 
     #[test]
-    fn parts_are_between_separators() {
-        for (text, pattern, expected) in [
-            ("Thomas", "%#\"o_a#\"_", Some("oma")),
-            ("abcabc", "%#\"b%#\"%", Some("bcabc")),
-            ("foobar", "%#\"o+#\"%", Some("oo")),
-            ("aaa", "a*#\"a*#\"a*", Some("aaa")),
-            ("aaabbb", "(a|aa)#\"%#\"b*", Some("aabbb")),
-            ("abcdefg", "a|b#\"%#\"g", Some("bcdef")),
-            ("abcde", "a#\"b%", Some("bcde")),
-            ("abc", "a%", Some("abc")),
-            ("abc", "x", None),
+    fn literal_text_ends_at_the_quote() {
+        for (pattern, text, rest) in [
+            ("x9", "x", "9"),
+            ("é9", "é", "9"),
+            ("\"a b\"9", "a b", "9"),
+            ("\"a\\\"b\"9", "a\"b", "9"),
+            ("\"open", "open", ""),
+            ("\"\\", "\\", ""),
+            ("\\\"9\"", "\"", "9\""),
+            ("\\x", "\\", "x"),
         ] {
-            let arguments = [text, pattern, "#"].map(|text| Arc::new(StringViewArray::from(vec![text])) as ArrayRef);
-            let parts = similar_parts(&arguments).unwrap();
-            assert_eq!(parts.as_string_view().iter().next().unwrap(), expected, "{pattern}");
+            assert_eq!(literal(pattern), (text.to_owned(), rest), "{pattern}");
         }
-        assert!(compiled("a#\"b#\"c#\"d", "#").is_err() && compiled("a", "##").is_err());
+    }
+
+    #[test]
+    fn teens_have_the_suffix_th() {
+        let suffixes = ["1", "2", "3", "4", "11", "12", "113", "21", "0"].map(|digits| ordinal_suffix(digits, false));
+        assert_eq!(suffixes, ["st", "nd", "rd", "th", "th", "th", "th", "st", "th"]);
     }
 }
