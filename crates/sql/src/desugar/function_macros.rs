@@ -147,6 +147,7 @@ const MACROS: [(&str, usize, &str); 81] = [
     ("regexp_extract", 2, "coalesce((regexp_match($1, '(' || $2 || ')', 'p'))[1], '')"),
     ("regexp_extract", 3, "coalesce((regexp_match($1, '(' || $2 || ')', 'p'))[1 + $3], '')"),
     ("second", 1, "CAST(trunc(extract(second FROM $1)) AS bigint)"),
+    ("timeofday", 0, "to_char(clock_timestamp(), 'Dy Mon DD HH24:MI:SS.US YYYY TZ')"),
     ("to_days", 1, "interval '1 day' * $1"),
     ("to_hours", 1, "interval '1 hour' * $1"),
     ("to_microseconds", 1, "interval '1 microsecond' * $1"),
