@@ -24,7 +24,7 @@ use super::operators::use_datafusion_name;
 
 /// Name of a function, number of its arguments, and the expression that replaces a call. `$1` is the first argument.
 /// Columns in a subquery have names that no argument contains, so they do not capture its columns.
-const MACROS: [(&str, usize, &str); 81] = [
+const MACROS: [(&str, usize, &str); 82] = [
     ("age", 1, "age(CAST(current_date AS timestamp), $1)"),
     ("approx_count_distinct", 1, "approx_distinct($1)"),
     ("array_dims", 1, "'[1:' || array_to_string(array_dims($1), '][1:') || ']'"),
