@@ -24,7 +24,7 @@ use super::operators::use_datafusion_name;
 
 /// Name of a function, number of its arguments, and the expression that replaces a call. `$1` is the first argument.
 /// Columns in a subquery have names that no argument contains, so they do not capture its columns.
-const MACROS: [(&str, usize, &str); 82] = [
+const MACROS: [(&str, usize, &str); 78] = [
     ("age", 1, "age(CAST(current_date AS timestamp), $1)"),
     ("approx_count_distinct", 1, "approx_distinct($1)"),
     ("array_dims", 1, "'[1:' || array_to_string(array_dims($1), '][1:') || ']'"),
@@ -38,16 +38,6 @@ const MACROS: [(&str, usize, &str); 82] = [
     ("array_upper", 2, "array_length($1, $2)"),
     ("century", 1, "CAST(extract(century FROM $1) AS bigint)"),
     ("current_database", 0, "'taut'"),
-    (
-        "current_time",
-        1,
-        "CAST(date_bin(interval '1 second' / power(10, $1), now() + interval '1 microsecond' * floor(500000 / power(10, $1)), timestamptz '1970-01-01 00:00:00+00') AS time)",
-    ),
-    (
-        "current_timestamp",
-        1,
-        "date_bin(interval '1 second' / power(10, $1), now() + interval '1 microsecond' * floor(500000 / power(10, $1)), timestamptz '1970-01-01 00:00:00+00')",
-    ),
     ("date_add", 2, "$1 + $2"),
     ("day", 1, "CAST(extract(day FROM $1) AS bigint)"),
     ("dayname", 1, "strftime($1, '%A')"),
@@ -72,16 +62,6 @@ const MACROS: [(&str, usize, &str); 82] = [
     ("list_string_agg", 1, "array_to_string($1, ',')"),
     ("list_string_agg", 2, "array_to_string($1, $2)"),
     ("list_unique", 1, "cardinality(array_distinct(array_compact($1)))"),
-    (
-        "localtime",
-        1,
-        "CAST(date_bin(interval '1 second' / power(10, $1), now() + interval '1 microsecond' * floor(500000 / power(10, $1)), timestamptz '1970-01-01 00:00:00+00') AS time)",
-    ),
-    (
-        "localtimestamp",
-        1,
-        "CAST(date_bin(interval '1 second' / power(10, $1), now() + interval '1 microsecond' * floor(500000 / power(10, $1)), timestamptz '1970-01-01 00:00:00+00') AS timestamp)",
-    ),
     ("microsecond", 1, "CAST(extract(microseconds FROM $1) AS bigint)"),
     ("millennium", 1, "CAST(extract(millennium FROM $1) AS bigint)"),
     ("millisecond", 1, "CAST(trunc(extract(milliseconds FROM $1)) AS bigint)"),

@@ -27,6 +27,7 @@
 //!   trim_scale(1.50)              trim_scale(1.5)
 //!   U&'d\0061ta'                  'data'
 //!   localtimestamp                cast(now() AS timestamp)
+//!   current_timestamp(0)          cast(date_bin(interval '1000000 microseconds', ...) AS timestamptz)
 //!   x AT TIME ZONE 'UTC'          timezone('UTC', x)
 //! ```
 
@@ -36,6 +37,7 @@ use datafusion_sql::sqlparser::ast::{
 };
 
 use super::patterns::{RegexOperator, escape_pattern};
+use crate::dialect::parse_expression;
 use crate::syntax;
 
 /// Functions of PostgreSQL and DuckDB, each with its name in DataFusion.
@@ -227,18 +229,41 @@ fn arguments_mut<'a>(function: &'a mut Function, name: &str) -> Option<&'a mut [
     called.value.eq_ignore_ascii_case(name).then_some(list.args.as_mut_slice())
 }
 
-/// Converts `localtimestamp`, `localtime` or `current_time` without parentheses to a cast of `now()`. Returns `None`
-/// for other functions.
+/// Converts `localtimestamp`, `localtime` or `current_time` without parentheses to a cast of `now()`, and these and
+/// `current_timestamp` with a number of fractional digits to a rounded `now()`. Returns `None` for other functions.
 fn local_now(function: &Function) -> Option<Expr> {
     let [ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
     let target = match name.value.to_ascii_lowercase().as_str() {
+        "current_timestamp" => DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
         "localtimestamp" => DataType::Timestamp(None, TimezoneInfo::None),
         "localtime" | "current_time" => DataType::Time(None, TimezoneInfo::None),
         _ => return None,
     };
-    let now = Box::new(syntax::call("now", Vec::new()));
-    let is_keyword = function.args == FunctionArguments::None;
-    is_keyword.then_some(Expr::Cast { kind: CastKind::Cast, expr: now, data_type: target, array: false, format: None })
+    let now = match &function.args {
+        FunctionArguments::None if !matches!(target, DataType::Timestamp(_, TimezoneInfo::WithTimeZone)) => {
+            syntax::call("now", Vec::new())
+        }
+        FunctionArguments::List(list) => match list.args.as_slice() {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(digits)))] => match &digits.value {
+                Value::Number(digits, _) => rounded_now(digits.parse().ok()?)?,
+                _ => return None,
+            },
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(Expr::Cast { kind: CastKind::Cast, expr: Box::new(now), data_type: target, array: false, format: None })
+}
+
+/// Returns `now()` rounded to a number of fractional digits of seconds. More than six are six, as in PostgreSQL.
+fn rounded_now(digits: u32) -> Option<Expr> {
+    let step = 10_u32.pow(6_u32.saturating_sub(digits));
+    let half = step / 2;
+    let sql = format!(
+        "date_bin(interval '{step} microseconds', now() + interval '{half} microseconds', \
+         timestamptz '1970-01-01 00:00:00+00')"
+    );
+    parse_expression(&sql).ok()
 }
 
 /// Adds the missing bounds of an array slice.

@@ -103,9 +103,14 @@ fn cast_literals(body: &mut SetExpr) {
     }
 }
 
-/// Returns the type in an expression such as `date '2024-01-05'` or `x::date`. Returns `None` for other expressions.
+/// Returns the type in an expression such as `date '2024-01-05'` or `x::date`. A number with an exponent is double
+/// precision. Returns `None` for other expressions.
 fn named_type(expression: &Expr) -> Option<DataType> {
     match expression {
+        Expr::Value(literal) => match &literal.value {
+            Value::Number(number, _) if number.contains(['e', 'E']) => Some(DataType::DoublePrecision),
+            _ => None,
+        },
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, data_type, .. } => Some(data_type.clone()),
         Expr::TypedString(literal) => Some(literal.data_type.clone()),
         Expr::Interval(_) => Some(DataType::Interval { fields: None, precision: None }),

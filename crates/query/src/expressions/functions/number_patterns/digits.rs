@@ -62,7 +62,8 @@ fn incremented(digits: &str) -> String {
     format!("{first}{last}{}", "0".repeat(nines))
 }
 
-/// Writes a decimal in scientific notation with `fraction` digits after the point: ` 1.25e+03`, `-1.25e+03`.
+/// Writes a decimal in scientific notation with `fraction` digits after the point: ` 1.25e+03`, `-1.25e+03`. As in
+/// PostgreSQL, the exponent is that of the number before rounding: 99.96 with one digit is ` 10.0e+01`.
 pub(super) fn scientific_decimal(unscaled: i128, scale: usize, fraction: usize) -> String {
     let mut digits = unscaled.unsigned_abs().to_string();
     let mut exponent = digits.len() as i64 - 1 - scale as i64;
@@ -74,12 +75,8 @@ pub(super) fn scientific_decimal(unscaled: i128, scale: usize, fraction: usize) 
         if dropped.starts_with(['5', '6', '7', '8', '9']) {
             digits = incremented(&digits);
         }
-        if digits.len() > fraction + 1 {
-            digits.truncate(fraction + 1);
-            exponent += 1;
-        }
     }
-    let (first, decimals) = digits.split_at(1);
+    let (first, decimals) = digits.split_at(digits.len().saturating_sub(fraction).max(1));
     let decimals = if fraction > 0 { format!(".{decimals:0<fraction$}") } else { String::new() };
     with_exponent(unscaled < 0, &format!("{first}{decimals}"), exponent)
 }
@@ -152,7 +149,7 @@ mod tests {
     #[test]
     fn scientific_notation_has_an_exponent_of_two_digits() {
         assert_eq!(scientific_decimal(12_345, 2, 2), " 1.23e+02");
-        assert_eq!(scientific_decimal(-9_996, 0, 2), "-1.00e+04");
+        assert_eq!(scientific_decimal(-9_996, 0, 2), "-10.00e+03");
         assert_eq!(scientific_decimal(25, 0, 0), " 3e+01");
         assert_eq!(scientific_decimal(0, 2, 1), " 0.0e+00");
         assert_eq!(scientific_decimal(1, 3, 1), " 1.0e-03");

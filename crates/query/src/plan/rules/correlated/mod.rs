@@ -158,9 +158,23 @@ fn contains_joined(expression: &Expr, schema: &DFSchema, engine_joins: bool) -> 
 /// joins subqueries of such a node.
 fn is_joined(subquery: &Subquery, schema: &DFSchema, engine_joins: bool) -> bool {
     let outer = outer_columns(&subquery.subquery).unwrap_or_default();
-    let is_for_engine =
-        engine_joins && is_for_engine(&subquery.subquery) && are_resolved(&outer, schema, &subquery.subquery);
+    let is_for_engine = engine_joins
+        && is_for_engine(&subquery.subquery)
+        && !selects_cast(&subquery.subquery)
+        && are_resolved(&outer, schema, &subquery.subquery);
     !outer.is_empty() && !is_for_engine
+}
+
+/// Whether a subquery selects a value that has the name of a column, as casts have. DataFusion would select the column
+/// beside it, to join by it.
+fn selects_cast(subquery: &LogicalPlan) -> bool {
+    let is_cast = |value: &Expr| match value {
+        Expr::Column(_) | Expr::Alias(_) => false,
+        value => value.column_refs().iter().any(|column| column.flat_name() == value.schema_name().to_string()),
+    };
+    subquery
+        .exists(|node| Ok(matches!(node, LogicalPlan::Projection(node) if node.expr.iter().any(is_cast))))
+        .unwrap_or(true)
 }
 
 /// Whether DataFusion joins `EXISTS` or `IN` of a subquery in a condition on rows with `schema`.
@@ -192,9 +206,7 @@ fn has_distinct_names(subquery: &LogicalPlan) -> bool {
         })
     });
     let names: BTreeSet<&str> = joined.iter().map(|column| column.name.as_str()).collect();
-    // A cast of `q.id` is a column without relation that is called `q.id`.
-    let full_names: BTreeSet<String> = joined.iter().map(Column::flat_name).collect();
-    collected.is_ok() && names.len() == joined.len() && full_names.len() == joined.len()
+    collected.is_ok() && names.len() == joined.len()
 }
 
 /// Whether DataFusion joins a scalar subquery: an aggregate without groups over filters that compare outer columns by
