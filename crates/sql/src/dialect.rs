@@ -1,5 +1,6 @@
 //! The SQL dialect of statements and expressions.
 
+mod in_lists;
 mod string_calls;
 
 use std::any::TypeId;
@@ -113,8 +114,11 @@ impl Dialect for Grammar {
         }
     }
 
-    /// Parses DuckDB's `a // b` as `a / b`, which divides integers without a remainder.
+    /// Parses DuckDB's `a // b` as `a / b`, which divides integers without a remainder, and lists of subqueries.
     fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
+        if let Some(list) = in_lists::parse(parser, left) {
+            return Some(list);
+        }
         let [first, second] = parser.peek_tokens_with_location();
         let is_operator = first.token == Token::Div && second.token == Token::Div;
         if !is_operator || first.span.end != second.span.start {
