@@ -22,16 +22,17 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, internal_err};
-use datafusion::logical_expr::Operator;
+use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     Literal, NotExpr,
 };
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::PhysicalExpr;
 use datafusion::physical_plan::joins::HashTableLookupExpr;
@@ -101,6 +102,9 @@ impl Translation<'_> {
             };
             return self.add_condition(&current, &source);
         }
+        if let Some(with_values) = with_subquery_values(expression)? {
+            return self.add_condition(&with_values, source);
+        }
         if let Some(binary) = expression.downcast_ref::<BinaryExpr>()
             && *binary.op() == Operator::And
         {
@@ -160,6 +164,38 @@ impl Translation<'_> {
         }
         Ok(is_covered && is_only)
     }
+}
+
+/// Replaces scalar subqueries whose values are known, and expressions over them alone, by constants. `None` if there
+/// are none, as when a query is planned.
+fn with_subquery_values(expression: &Arc<dyn PhysicalExpr>) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    if !expression.exists(|node| Ok(node.is::<ScalarSubqueryExpr>()))? {
+        return Ok(None);
+    }
+    let row = RecordBatch::try_new_with_options(
+        Arc::new(ArrowSchema::empty()),
+        Vec::new(),
+        &RecordBatchOptions::new().with_row_count(Some(1)),
+    )?;
+    let replaced = Arc::clone(expression).transform_up(|node| {
+        let operands = node.children();
+        let is_computed = node.is::<ScalarSubqueryExpr>()
+            || !operands.is_empty()
+                && operands.iter().all(|operand| operand.is::<Literal>())
+                && !node.is_volatile_node();
+        // An expression that fails stays: it is an error only if it is evaluated for a row.
+        let value = if is_computed { node.evaluate(&row).ok() } else { None };
+        Ok(match value {
+            Some(ColumnarValue::Scalar(value)) => Transformed::yes(Arc::new(Literal::new(value)) as _),
+            Some(ColumnarValue::Array(values)) => {
+                Transformed::yes(Arc::new(Literal::new(ScalarValue::try_from_array(&values, 0)?)) as _)
+            }
+            None => Transformed::no(node),
+        })
+    })?;
+    // A subquery without a value remains, and its condition is checked row by row.
+    let is_complete = !replaced.data.exists(|node| Ok(node.is::<ScalarSubqueryExpr>()))?;
+    Ok((replaced.transformed && is_complete).then_some(replaced.data))
 }
 
 /// Density from which a bitmap is not checked: it rules out few rows that the bounds of the keys do not rule out.
