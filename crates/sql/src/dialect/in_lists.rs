@@ -1,13 +1,13 @@
-//! `x IN ((SELECT 1), (SELECT 2))`: a list whose first item is a subquery. The parser reads `IN ((SELECT 1` as the start
-//! of a query, and rejects the comma.
+//! `x IN ((SELECT 1), (SELECT 2))`: a list whose first item is a subquery. The parser reads `IN ((SELECT 1` as the
+//! start of a query, and rejects the comma.
 
 use datafusion_sql::sqlparser::ast::Expr;
 use datafusion_sql::sqlparser::keywords::Keyword;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 use datafusion_sql::sqlparser::tokenizer::Token;
 
-/// Parses `[NOT] IN` and a list, if the first item is in parentheses and another item follows. Returns `None` if the next
-/// tokens are something else.
+/// Parses `[NOT] IN` and a list, if the first item is in parentheses and another item follows. Returns `None` if the
+/// next tokens are something else.
 pub(super) fn parse(parser: &mut Parser<'_>, left: &Expr) -> Option<Result<Expr, ParserError>> {
     let is_keyword = |index: usize, keyword: Keyword| matches!(&parser.peek_nth_token_ref(index).token, Token::Word(word) if word.keyword == keyword);
     let negated = is_keyword(0, Keyword::NOT);
