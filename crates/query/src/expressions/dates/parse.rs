@@ -2,7 +2,7 @@
 //! day, year.
 //!
 //! ```text
-//!   dates    2024-01-05   2024/1/5   20240105   1/5/2024   Jan 5, 2024   5-Jan-2024
+//!   dates    2024-01-05   2024/1/5   20240105   1/5/2024   Jan 5, 2024   5-Jan-2024   0044-03-15 BC
 //!   times    10:00   10:00:05.25   1:30 PM   100005
 //!   zones    Z   +02   -05:30   Europe/Zurich
 //! ```
@@ -70,7 +70,7 @@ pub(super) fn instant(text: &str) -> Option<Instant> {
     if let Some(instant) = iso_instant(text.as_bytes()) {
         return Some(instant);
     }
-    let text = text.trim();
+    let (text, era) = with_era(text.trim());
     // A `T` between two digits separates the date from the time.
     let divider = text.char_indices().find(|(at, character)| {
         let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
@@ -78,7 +78,7 @@ pub(super) fn instant(text: &str) -> Option<Instant> {
         matches!(character, 'T' | 't') && *at > 0 && is_digit(bytes.get(at - 1)) && is_digit(bytes.get(at + 1))
     });
     if let Some((at, _)) = divider {
-        let (date, (micros, zone)) = (date(&text[..at])?, time(&text[at + 1..])?);
+        let (date, (micros, zone)) = (date(&text[..at], era)?, time(&text[at + 1..])?);
         return Some(Instant { date, micros, zone });
     }
     let (day, rest) = match text.find(':') {
@@ -88,7 +88,7 @@ pub(super) fn instant(text: &str) -> Option<Instant> {
         }
         None => (text, ""),
     };
-    let date = date(day.trim_end())?;
+    let date = date(day.trim_end(), era)?;
     let (micros, zone) = if rest.is_empty() { (0, None) } else { time(rest)? };
     Some(Instant { date, micros, zone })
 }
@@ -137,7 +137,27 @@ pub(super) fn time_of_day(text: &str) -> Option<i64> {
     time(text.trim()).map(|(micros, _)| micros)
 }
 
-fn date(text: &str) -> Option<NaiveDate> {
+/// How years are counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Era {
+    BeforeChrist,
+    AnnoDomini,
+}
+
+/// Splits a text into a date and the era at its end, `BC` or `AD`.
+fn with_era(text: &str) -> (&str, Era) {
+    for (name, era) in [("bc", Era::BeforeChrist), ("ad", Era::AnnoDomini)] {
+        if let Some((rest, end)) = text.split_at_checked(text.len().saturating_sub(2))
+            && end.eq_ignore_ascii_case(name)
+            && rest.ends_with(' ')
+        {
+            return (rest.trim_end(), era);
+        }
+    }
+    (text, Era::AnnoDomini)
+}
+
+fn date(text: &str, era: Era) -> Option<NaiveDate> {
     // A year has no sign.
     if text.starts_with('-') {
         return None;
@@ -155,7 +175,12 @@ fn date(text: &str) -> Option<NaiveDate> {
         },
         _ => return None,
     };
-    NaiveDate::from_ymd_opt(self::year(year)?, month, number(day)?)
+    let year = match era {
+        // The year before 1 is 1 BC.
+        Era::BeforeChrist => 1 - i32::try_from(number(year).filter(|year| *year > 0)?).ok()?,
+        Era::AnnoDomini => self::year(year)?,
+    };
+    NaiveDate::from_ymd_opt(year, month, number(day)?)
 }
 
 /// Parses a year. A year of two digits is between 1970 and 2069.

@@ -7,15 +7,19 @@ use datafusion::arrow::temporal_conversions::MICROSECONDS;
 /// Writes a date, given in days since 1970-01-01. Writes the number of days if the date is out of range.
 pub(super) fn date(days: i32) -> String {
     match NaiveDate::from_epoch_days(days) {
-        Some(date) => written_date(date),
+        Some(date) => format!("{}{}", written_date(date), era(date)),
         None => format!("{days} days since 1970-01-01"),
     }
 }
 
 fn written_date(date: NaiveDate) -> String {
-    let (is_ad, year) = date.year_ce();
-    let era = if is_ad { "" } else { " BC" };
-    format!("{year:04}-{:02}-{:02}{era}", date.month(), date.day())
+    let (_, year) = date.year_ce();
+    format!("{year:04}-{:02}-{:02}", date.month(), date.day())
+}
+
+/// The end of a text with a date before year 1, after its time.
+fn era(date: NaiveDate) -> &'static str {
+    if date.year_ce().0 { "" } else { " BC" }
 }
 
 /// Writes a timestamp, given in microseconds since 1970-01-01. With a zone, writes the local time of the zone and its
@@ -36,7 +40,7 @@ pub(super) fn timestamp(micros: i64, zone: Option<Tz>) -> String {
             text += &format!(":{:02}", minutes % 60);
         }
     }
-    text
+    text + era(local.date())
 }
 
 /// Writes a time of day, given in microseconds since midnight. Also writes the time of an interval, which may exceed 24
@@ -62,6 +66,7 @@ mod tests {
         assert_eq!(timestamp(micros, None), "2024-01-05 10:00:05.25");
         assert_eq!(timestamp(micros, Some("+00:00".parse().unwrap())), "2024-01-05 10:00:05.25+00");
         assert_eq!(timestamp(micros, Some("Asia/Kolkata".parse().unwrap())), "2024-01-05 15:30:05.25+05:30");
+        assert_eq!(timestamp(-719_163 * 86_400 * MICROSECONDS, None), "0001-12-31 00:00:00 BC");
         assert_eq!(timestamp(-1, None), "1969-12-31 23:59:59.999999");
         assert_eq!(time_of_day(0), "00:00:00");
         assert_eq!(time_of_day(86_400 * MICROSECONDS), "24:00:00");
