@@ -40,7 +40,7 @@ pub use casts::{statement_cast, with_statement_casts};
 pub use dates::{is_difference, is_temporal, read as read_dates};
 pub use floats::{is_float, narrowing_error, parse_float, read as read_floats};
 pub use frame_exclusion::{name_of_function, nth_of_each_row};
-pub use functions::{PgType, TYPES, find_type, name_in_postgres};
+pub use functions::{PgType, TYPES, find_type, name_in_postgres, pg_sleep};
 pub use guards::{Guards, guarded};
 pub use intervals::{has_interval, interval_length};
 pub use operand_types::{OperandTypes, coerce_operands};

@@ -55,19 +55,25 @@ pub(super) fn order_distinct_on(query: &mut Query) -> ControlFlow<SqlError> {
     distinct_on(select)?;
     let Some(Distinct::On(keys)) = &mut select.distinct else { return ControlFlow::Continue(()) };
     let mut others = std::mem::take(keys);
-    for order in order {
+    for order in order.iter() {
         let key = match position_of(&order.expr) {
             Some(position) => expression_at(&select.projection, &position)?,
             None => order.expr.clone(),
         };
         match others.iter().position(|other| *other == key) {
             Some(index) => keys.push(others.remove(index)),
-            // A repeated expression does not end the keys.
             None if keys.contains(&key) => {}
             None => break,
         }
     }
     keys.append(&mut others);
+    // A repeated expression orders nothing, and the planner would compare it with the next key.
+    let mut known: Vec<Expr> = Vec::new();
+    order.retain(|order| {
+        let is_new = !known.contains(&order.expr);
+        known.push(order.expr.clone());
+        is_new
+    });
     ControlFlow::Continue(())
 }
 

@@ -6,8 +6,9 @@
 //!   to_number('1.5', '9.99')            to_number('1.5', '9.99', 2)
 //! ```
 //!
-//! A pattern with `%` is one of `strftime`, unless it formats numbers. Other patterns of dates are not changed. The
-//! third argument of `to_number` is the scale of its result, which is part of the type, so the plan must know it.
+//! A pattern with `%` before a letter is one of `strftime`, unless it formats numbers. Other patterns of dates are not
+//! changed. The third argument of `to_number` is the scale of its result, which is part of the type, so the plan must
+//! know it.
 
 use std::ops::ControlFlow;
 
@@ -36,7 +37,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
         }
         return ControlFlow::Continue(());
     }
-    if !pattern.contains('%') || (name == "to_char" && is_of_numbers(&pattern)) {
+    if !has_conversion(&pattern) || (name == "to_char" && is_of_numbers(&pattern)) {
         return ControlFlow::Continue(());
     }
     let (function_name, result) = match name.as_str() {
@@ -50,6 +51,14 @@ pub(super) fn rewrite(expression: &mut Expr) -> ControlFlow<SqlError> {
         *expression = Expr::Cast { kind: CastKind::Cast, expr, data_type, array: false, format: None };
     }
     ControlFlow::Continue(())
+}
+
+/// Whether a pattern has a part of `strftime`, such as `%d` or `%-d`. In other places, `%` stands for itself.
+fn has_conversion(pattern: &str) -> bool {
+    pattern
+        .split('%')
+        .skip(1)
+        .any(|rest| rest.trim_start_matches('-').starts_with(|first: char| first.is_ascii_alphabetic()))
 }
 
 /// Whether a pattern with `%` formats numbers: outside of quotes, it contains a `9` or a `0` and only letters of number

@@ -49,9 +49,11 @@ use datafusion::execution::SessionStateBuilder;
 
 pub use self::now::now;
 pub use self::pg_types::{PgType, TYPES, find_type};
+pub use self::sleep::pg_sleep;
 pub use self::type_names::name_in_postgres;
 
 use self::definition::Definition;
+use crate::runtime::cancellation::Cancellation;
 
 static FORMAT: [Definition; 1] = [format::FORMAT];
 static PATTERNS: [Definition; 2] = to_char::FUNCTIONS;
@@ -112,7 +114,7 @@ pub fn with_functions(mut state: SessionStateBuilder) -> SessionStateBuilder {
     functions.push(version::version());
     functions.push(found_relation::found_relation());
     functions.extend(random::functions());
-    functions.push(sleep::pg_sleep());
+    functions.push(pg_sleep(Cancellation::default()));
     functions.extend(users::functions());
     untyped_literals::replace(functions);
     let syntax = overloads::replace(functions);

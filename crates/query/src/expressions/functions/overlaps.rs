@@ -34,6 +34,13 @@ fn overlaps(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         let allowed = "casts of both periods to one type are";
         return Err(DataFusionError::External(Box::new(QueryError::unsupported(what, allowed))));
     }
+    let is_interval = |array: &ArrayRef| matches!(array.data_type(), DataType::Interval(_) | DataType::Duration(_));
+    if zones(true) && arguments.iter().any(is_interval) {
+        // A day across a change of the clock has 23 or 25 hours.
+        let what = "OVERLAPS of a timestamptz and an interval";
+        let allowed = "the end of the period, such as start + interval, is";
+        return Err(DataFusionError::External(Box::new(QueryError::unsupported(what, allowed))));
+    }
     let starts = [micros_of(&arguments[0])?, micros_of(&arguments[2])?];
     let ends = [ends(&starts[0], &arguments[1])?, ends(&starts[1], &arguments[3])?];
     let period = |side: usize, row: usize| {

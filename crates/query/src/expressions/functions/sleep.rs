@@ -1,6 +1,7 @@
 //! `pg_sleep(seconds)`. The result is an empty string, which is how PostgreSQL shows the result of a function that
 //! returns nothing.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,24 +9,39 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type};
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 
 use super::super::dates::is_text;
-use crate::runtime::cancellation::StatementCancellation;
+use crate::runtime::cancellation::Cancellation;
 
 /// Maximum time for which a cancelled statement sleeps on.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Returns the function.
-pub(super) fn pg_sleep() -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::new_from_impl(Sleep { signature: Signature::user_defined(Volatility::Volatile) }))
+/// Returns the function for one statement. It ends when the statement is cancelled.
+pub fn pg_sleep(cancellation: Cancellation) -> Arc<ScalarUDF> {
+    let signature = Signature::user_defined(Volatility::Volatile);
+    Arc::new(ScalarUDF::new_from_impl(Sleep { cancellation, signature }))
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 struct Sleep {
+    cancellation: Cancellation,
     signature: Signature,
+}
+
+impl PartialEq for Sleep {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Sleep {}
+
+impl Hash for Sleep {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
 }
 
 impl ScalarUDFImpl for Sleep {
@@ -54,7 +70,7 @@ impl ScalarUDFImpl for Sleep {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let seconds: ArrayRef = cast(&args.args[0].to_array(args.number_rows)?, &DataType::Float64)?;
         for seconds in seconds.as_primitive::<Float64Type>().iter().flatten() {
-            sleep(seconds, &args.config_options)?;
+            sleep(seconds, &self.cancellation)?;
         }
         let results = (0..seconds.len()).map(|row| seconds.is_valid(row).then_some(""));
         Ok(ColumnarValue::Array(Arc::new(results.collect::<StringViewArray>())))
@@ -65,12 +81,10 @@ impl ScalarUDFImpl for Sleep {
 ///
 /// # Errors
 /// If the statement is cancelled.
-fn sleep(seconds: f64, options: &ConfigOptions) -> Result<()> {
+fn sleep(seconds: f64, cancellation: &Cancellation) -> Result<()> {
     let began = Instant::now();
     loop {
-        if let Some(StatementCancellation(cancellation)) = options.extensions.get::<StatementCancellation>() {
-            cancellation.check()?;
-        }
+        cancellation.check()?;
         let left = seconds - began.elapsed().as_secs_f64();
         if left.is_nan() || left <= 0.0 {
             return Ok(());

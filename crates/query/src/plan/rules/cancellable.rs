@@ -9,7 +9,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::execution::SessionState;
+use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{AnalyzerRule, OptimizerConfig, OptimizerRule};
@@ -17,6 +17,7 @@ use datafusion::physical_optimizer::{PhysicalOptimizerContext, PhysicalOptimizer
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::operators::Interrupt;
+use crate::expressions::pg_sleep;
 use crate::runtime::cancellation::StatementCancellation;
 
 /// A rule with checks for cancellation.
@@ -42,8 +43,10 @@ pub fn physical_rules(
 
 /// Lets the planning rules and the functions of a session state check whether the statement was cancelled.
 pub fn set_interrupt(state: &mut SessionState, interrupt: &Interrupt) {
-    let cancellation = StatementCancellation(interrupt.cancellation().clone());
-    state.config_mut().options_mut().extensions.insert(cancellation);
+    let cancellation = interrupt.cancellation();
+    state.config_mut().options_mut().extensions.insert(StatementCancellation(cancellation.clone()));
+    // Functions run without the configuration of their statement.
+    let _replaced = state.register_udf(pg_sleep(cancellation.clone()));
 }
 
 fn check(options: &ConfigOptions) -> Result<()> {

@@ -163,7 +163,7 @@ impl FieldPart {
     }
 }
 
-/// DatePatternPart of a date pattern.
+/// Part of a date pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DatePatternPart {
     Field(FieldPart),

@@ -1,8 +1,9 @@
 //! Parses number patterns.
 
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{DataFusionError, Result, exec_err};
 
 use super::super::patterns::{literal, starts_with_keyword};
+use crate::error::QueryError;
 
 /// A keyword of a number pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,10 @@ const KEYWORDS: [(&str, Keyword); 20] = [
     ("V", Keyword::Shift),
 ];
 
-/// NumberPart of a pattern that stands for characters of a formatted number.
+/// Maximum length of a pattern in bytes. Each part is compared with all parts before it.
+const LENGTH_MAX: usize = 2_000;
+
+/// Part of a pattern that stands for characters of a formatted number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberPart {
     /// A digit. It is `0` in the pattern if `is_zero`, otherwise `9`.
@@ -125,6 +129,11 @@ impl NumberPattern {
     /// # Errors
     /// If keywords of the pattern exclude each other.
     pub fn parse(text: &str) -> Result<Self> {
+        if text.len() > LENGTH_MAX {
+            let what = format!("a pattern of numbers with {} bytes", text.len());
+            let error = QueryError::unsupported(what, format!("patterns of at most {LENGTH_MAX} bytes are"));
+            return Err(DataFusionError::External(Box::new(error)));
+        }
         let mut pattern = Self::default();
         let mut rest = text;
         while !rest.is_empty() {
